@@ -21,6 +21,7 @@ mod table;
 mod transport;
 mod tunables;
 mod turns;
+mod upper;
 mod worker;
 
 pub(crate) use connection::{Connection, TxQueue};

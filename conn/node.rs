@@ -10,34 +10,24 @@ use super::{
     turns::Turns,
     Tunables,
 };
-use crate::cong;
 use crate::kapi::{
     errno::Errno,
     net::{IpBits, Net, Sock},
     pin::PinnedMemory,
     print::{pr_attempt_ratelimited, pr_info_ratelimited},
     rdma::Access,
-    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
+    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     task::UserId,
     time, trace,
 };
 use crate::msg::PongBudget;
-use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
+use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
 use crate::rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory};
 use crate::recv_pool::Pools;
-use crate::socket::{Accounts, BindTable, Bound, MsgMeta, Peer, Socket, TransportId};
-use crate::stats::{Counter, Stats};
-use core::net::Ipv6Addr;
-use kernel::{
-    fmt,
-    prelude::*,
-    rbtree::CursorMut,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
-    workqueue::DelayedWork,
-};
+use crate::socket::{Bound, NetState, Peer, Socket};
+use crate::stats::Counter;
+use core::{net::Ipv6Addr, ops::Deref};
+use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
 
 /// Maximum number of connections that are visited each time the table is locked.
 const BATCH: usize = 32;
@@ -113,43 +103,32 @@ impl NodeConnections {
     }
 }
 
-/// This node. Created when the module is loaded, and dropped when nothing uses it any more.
+/// This node: the state of its sockets, to which it dereferences, and their connections. Created
+/// when the module is loaded, and dropped when nothing uses it any more.
 ///
 /// # Context
 ///
-/// Methods without this section are for process context and may sleep, except
-/// [`Self::pool_limit`], [`Self::begin_stamps`] and [`Self::note_tracing`], which have no
-/// restriction.
+/// Methods without this section are for process context and may sleep.
 #[pin_data]
 pub(crate) struct Node {
-    pub(crate) stats: Stats,
     pub(crate) tunables: Arc<Tunables>,
-    pub(crate) binds: BindTable,
-    /// Congestion maps of the addresses of this node.
-    pub(crate) cong: cong::Registry,
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
     /// Limits on idle times of connections.
     pub(super) idle_timeouts: IdleTimeouts,
-    /// Bytes of unread messages that a socket may have in any case.
-    pub(crate) unread_patience: u64,
-    /// Charges of users for shared memory.
-    pub(crate) accounts: Arc<Accounts>,
     /// Sockets that have to wait before their next operation.
     #[pin]
     pub(crate) turns: Turns,
     /// Limit on answers to pings that wait for peers.
     pub(super) pong_budget: PongBudget,
-    /// Number of sockets that request timestamps of the receive path.
-    tracing: Atomic<u32>,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
     #[pin]
     pub(super) listening: DelayedWork<Node, 1>,
     #[pin]
     pub(super) calling: DelayedWork<Node, 2>,
-    /// Runs the periodic checks of all connections. Its work never waits for a peer.
-    pub(crate) queue: Arc<OwnedQueue>,
+    /// State of the sockets.
+    net_state: NetState,
     /// Runs the workers of connections.
     pub(super) workers: Arc<OwnedQueue>,
     /// Transport to other nodes.
@@ -173,10 +152,7 @@ impl Node {
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                stats: Stats::new()?,
                 tunables,
-                binds: BindTable::new(memory)?,
-                cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
                     NodeConnections {
                         tree: ConnTable::new(bounds),
@@ -186,14 +162,11 @@ impl Node {
                     },
                     "Node::connections"
                 ),
-                queue,
+                net_state: NetState::new(queue, memory)?,
                 workers,
                 idle_timeouts,
-                unread_patience: rcvbuf::patience(memory),
-                accounts: Accounts::new()?,
                 turns <- Turns::new(),
                 pong_budget: PongBudget::new()?,
-                tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 calling <- kernel::new_delayed_work!("Node::calling"),
@@ -206,11 +179,6 @@ impl Node {
     /// Returns `true` if the RDMA transport is available.
     pub(crate) fn has_ib(&self) -> bool {
         self.ib.is_some()
-    }
-
-    /// Returns the maximum size of each pool, in bytes.
-    pub(crate) fn pool_limit(&self) -> usize {
-        self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
     }
 
     /// Returns `true` if an RDMA device has a local address.
@@ -227,26 +195,6 @@ impl Node {
         match &self.ib {
             Some(ib) => ib.claims(net, addr, scope),
             None => Ok(false),
-        }
-    }
-
-    /// Returns timestamps for an arriving message, if a socket may request them. `None` also if
-    /// there is no memory.
-    #[inline]
-    pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
-        if self.tracing.peek() == 0 {
-            return None;
-        }
-        MsgMeta::with_stamps()
-    }
-
-    /// Counts a socket whose request for timestamps changes. `idle` means that it had none,
-    /// `idle_now` that it has none now.
-    pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
-        match (idle, idle_now) {
-            (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
-            (false, true) => drop(self.tracing.fetch_sub(1, Relaxed)),
-            _ => {}
         }
     }
 
@@ -417,52 +365,6 @@ impl Node {
         }
     }
 
-    /// Marks a port of this node in the map of its address: full, or not any more.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` if the port is full and there is no memory for the map. This is counted.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt.
-    pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
-        if bound.transport != TransportId::Loop {
-            self.cong
-                .mark(place_of(net, bound), bound.port, full)
-                .inspect_err(|_| self.note_lost_mark(bound))?;
-        }
-        trace::congestion(bound.addr, bound.port, full);
-        Ok(())
-    }
-
-    /// Counts and traces that no peer is notified of a full port.
-    #[cold]
-    fn note_lost_mark(&self, bound: &Bound) {
-        let reason = Counter::CongUpdateFailed;
-        self.stats.inc(reason);
-        trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
-    }
-
-    /// Sends the map of an address, which has changed, to all peers. A connection that comes up
-    /// meanwhile sends it by itself.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt, no lock held.
-    pub(crate) fn send_congestion_maps(&self, net: Net, bound: &Bound) {
-        if bound.transport == TransportId::Loop {
-            return;
-        }
-        self.walk_of(net, bound.addr, None, |connection| {
-            let same = connection.key.local_scope() == bound.scope;
-            if same && connection.send_congestion_map() {
-                self.stats.inc(Counter::CongUpdateQueued);
-            }
-            true
-        });
-    }
-
     /// Cancels the unacknowledged messages of a socket that is being closed. They are most likely
     /// on the connection `likely`, which is therefore the first.
     pub(crate) fn cancel_sends(
@@ -526,7 +428,7 @@ impl Node {
     ///
     /// Those of `each`. Dropping a connection that was forgotten meanwhile does not sleep, because
     /// it has no endpoint.
-    fn walk_of(
+    pub(super) fn walk_of(
         &self,
         net: Net,
         laddr: Ipv6Addr,
@@ -586,11 +488,11 @@ impl Node {
     }
 }
 
-/// Returns the address in whose map the port of a socket is.
-fn place_of(net: Net, bound: &Bound) -> cong::Place {
-    cong::Place {
-        net,
-        addr: bound.addr,
-        scope: bound.scope,
+impl Deref for Node {
+    type Target = NetState;
+
+    #[inline]
+    fn deref(&self) -> &NetState {
+        &self.net_state
     }
 }

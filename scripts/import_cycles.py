@@ -15,7 +15,8 @@ import checks
 EXCEPTIONS = {
     "conn": {"connection", "info", "node", "receive", "transport", "turns", "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
-    "socket": {"accounts", "incoming", "sndbuf_charge", "state", "unread", "waiters", "waiting"},
+    "socket": {"accounts", "binds", "incoming", "net_state", "sndbuf_charge", "state", "unread", "upper",
+               "waiters", "waiting"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

@@ -8,8 +8,7 @@
 //! exhausting the pools for others, with any number of sockets. Programs that may exceed limits
 //! have no account.
 
-use super::{shared_room::SharedRoom, Waiters};
-use crate::conn::Node;
+use super::{shared_room::SharedRoom, upper::Node, UpperNode, Waiters};
 use crate::kapi::{
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     task::{self, without_io, UserId},
@@ -108,7 +107,7 @@ impl Account {
     /// Any context.
     #[inline]
     pub(crate) fn charge(&self, node: &Node, bytes: usize) -> bool {
-        self.sent.charge(bytes, node.share_limit())
+        self.sent.charge(bytes, share_limit(node))
     }
 
     /// Returns `true` if there is room to send. Otherwise the waiters are woken when there is.
@@ -117,7 +116,7 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn has_room(&self, node: &Node) -> bool {
-        self.sent.has_room(node.share_limit())
+        self.sent.has_room(share_limit(node))
     }
 
     /// Releases `bytes`, and schedules the wake-up of waiters if there is room again.
@@ -127,7 +126,7 @@ impl Account {
     /// Any context.
     #[inline]
     pub(crate) fn credit(self: &Arc<Self>, node: &Node, bytes: usize) {
-        if self.sent.credit(bytes, || node.share_limit()) {
+        if self.sent.credit(bytes, || share_limit(node)) {
             node.queue.enqueue::<_, 0>(self.clone());
         }
     }
@@ -230,7 +229,7 @@ impl Accounts {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 unread: Sum::new(),
@@ -333,13 +332,11 @@ impl Drop for Holder {
     }
 }
 
-impl Node {
-    /// Returns the limit on the memory of a user's messages to other nodes, in bytes.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    fn share_limit(&self) -> usize {
-        self.pool_limit() / USERS
-    }
+/// Returns the limit on the memory of a user's messages to other nodes, in bytes.
+///
+/// # Context
+///
+/// Any context.
+fn share_limit(node: &Node) -> usize {
+    node.pool_limit() / USERS
 }

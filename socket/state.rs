@@ -9,10 +9,16 @@
 //! dropped and counted.
 
 use super::{
-    cong_notify::CongNotify, memory::Memory, notify_queue::NotifyQueue, reader_lock::ReaderLock,
-    send_room::SendRoom, unread::UnreadInfo, waiting::WaitingOn, Holder, Incoming, Traces, Waiters,
+    cong_notify::CongNotify,
+    memory::Memory,
+    notify_queue::NotifyQueue,
+    reader_lock::ReaderLock,
+    send_room::SendRoom,
+    unread::UnreadInfo,
+    upper::{Connection, Node},
+    waiting::WaitingOn,
+    Holder, Incoming, Traces, UpperNode, Waiters,
 };
-use crate::conn::{Connection, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
@@ -142,7 +148,7 @@ pub(crate) struct Socket {
     /// Standing from past operations on memory of peers. Positive if they succeed, and 0 if none
     /// has finished. A negative number tells how many more have to succeed.
     standing: Atomic<i32>,
-    /// Time at which the next operation may begin, on the clock of [`Turns`](crate::conn::Turns). 0
+    /// Time at which the next operation may begin, on the clock of `Turns`. 0
     /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `Turns` held.
     pub(crate) turn_at: Atomic<u64>,
     /// The program has closed the socket.

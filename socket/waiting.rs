@@ -5,8 +5,7 @@
 //!
 //! A socket that is closed removes itself from all of them.
 
-use super::{Account, Socket, Waiters};
-use crate::conn::Connection;
+use super::{upper::Connection, Account, Socket, UpperConnection, Waiters};
 use crate::kapi::{net::Sock, sync::Peek};
 use kernel::{
     prelude::*,
@@ -25,7 +24,7 @@ impl WaitingOn {
     /// Returns the list.
     pub(crate) fn waiters(&self) -> &Waiters {
         match self {
-            Self::Peer(connection) => &connection.waiters,
+            Self::Peer(connection) => connection.waiters(),
             Self::Socket(sk) => &sk.waiters,
             Self::Share(account) => &account.waiters,
         }
@@ -39,7 +38,7 @@ impl WaitingOn {
     /// ended.
     fn has_ended(&self) -> bool {
         match self {
-            Self::Peer(connection) => connection.has_ended(),
+            Self::Peer(connection) => UpperConnection::has_ended(&**connection),
             Self::Socket(sk) => sk.is_closed(),
             Self::Share(_) => false,
         }
