@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 
 MAX_LINES = 600
 
-# Layers from bottom to top. A layer may use itself, its neighbours in the row, and lower rows.
+# Layers from bottom to top. A layer may use itself and lower rows, not its neighbours in the row. So
+# no two folders use each other, directly or through others.
 LAYERS = (
     ("bindings",),
     ("kapi",),
@@ -77,6 +78,8 @@ def layers(path, text):
             continue
         if LEVEL[used] > LEVEL[own]:
             yield number, f"{own} uses {used}, which is above it"
+        elif LEVEL[used] == LEVEL[own] and used != own:
+            yield number, f"{own} uses {used}, which is in the same row"
         elif own == "proto" and used != "proto":
             yield number, f"proto uses {used}, but proto/ stands on core alone"
 

@@ -33,6 +33,8 @@ def complaints(check, path, text):
     ("socket/a.rs", "use crate::conn::Node;"),
     ("socket/a.rs", "use crate::msg::Message;"),
     ("cong/a.rs", "use crate::socket::Socket;"),
+    ("cong/a.rs", "use crate::stats::Counter;"),
+    ("ib_transport/a.rs", "use super::super::loop_transport::Destination;"),
     ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
     ("cm/a.rs", "use super::super::sock::Family;"),
     ("cm/mod.rs", "use super::sock::Family;"),
