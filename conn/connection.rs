@@ -33,7 +33,7 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
-use crate::socket::{SndbufCharge, Waiters};
+use crate::socket::{SndbufCharge, TransportId, Waiters};
 use crate::stats::Counter;
 use kernel::{
     prelude::*,
@@ -263,9 +263,9 @@ impl Connection {
         pools: Arc<Pools>,
     ) -> Result<Arc<Self>> {
         let fragment = node
-            .ib
-            .as_ref()
-            .map_or_else(FragmentSize::default, |ib| ib.fragment());
+            .transports
+            .get(TransportId::Ib)
+            .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let queue = TxQueue {
             state: SendState::new(node.tunables.ack_policy()),
             unsent: Fifo::new(),

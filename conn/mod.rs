@@ -19,6 +19,7 @@ mod offenders;
 mod receive;
 mod table;
 mod transport;
+mod transports;
 mod tunables;
 mod turns;
 mod upper;

@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that the sockets of this node share.
+//! This node: its connections, and what it has besides.
 
 use super::{
     connection::Connection,
     key::ConnKey,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
     transport::Transport,
+    transports::Transports,
     turns::Turns,
     Tunables,
 };
 use crate::kapi::{
     errno::Errno,
-    net::{IpBits, Net, Sock},
-    pin::PinnedMemory,
+    net::{Net, Sock},
     print::{pr_attempt_ratelimited, pr_info_ratelimited},
-    rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     task::UserId,
     time, trace,
 };
 use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
-use crate::rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory};
 use crate::recv_pool::Pools;
 use crate::socket::{Bound, NetState, Peer, Socket};
 use crate::stats::Counter;
@@ -131,8 +129,7 @@ pub(crate) struct Node {
     net_state: NetState,
     /// Runs the workers of connections.
     pub(super) workers: Arc<OwnedQueue>,
-    /// Transport to other nodes.
-    pub(crate) ib: Option<Arc<dyn Transport>>,
+    pub(crate) transports: Transports,
 }
 
 impl Node {
@@ -170,32 +167,10 @@ impl Node {
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 calling <- kernel::new_delayed_work!("Node::calling"),
-                ib,
+                transports: Transports::new(ib),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Returns `true` if the RDMA transport is available.
-    pub(crate) fn has_ib(&self) -> bool {
-        self.ib.is_some()
-    }
-
-    /// Returns `true` if an RDMA device has a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep, unless the answer is cached.
-    #[inline]
-    pub(crate) fn has_ib_address(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
-        match &self.ib {
-            Some(ib) => ib.claims(net, addr, scope),
-            None => Ok(false),
-        }
     }
 
     /// Returns the connection between two addresses, or creates it for a program of `user` if there
@@ -262,81 +237,10 @@ impl Node {
 
     /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        let pool_bytes = self.ib.as_ref().map_or(0, |ib| ib.pool_bytes());
         self.stats
-            .iter(pool_bytes)
+            .iter(self.transports.pool_bytes())
             .for_each(|(name, value)| each(name, value));
-        if let Some(ib) = &self.ib {
-            ib.for_each_counter(each);
-        }
-    }
-
-    /// Returns the pools for messages from a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `ENETUNREACH` if there is no transport to other nodes.
-    /// - `ENOMEM`
-    pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
-        let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
-        ib.pools(addr, scope)
-    }
-
-    /// Registers memory of a program for access by peers of a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::register`].
-    pub(crate) fn register(
-        &self,
-        bound: &Bound,
-        memory: PinnedMemory,
-        access: Access,
-    ) -> Result<KBox<dyn RemoteMemory>> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.register(bound.addr, bound.scope, memory, access)
-    }
-
-    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross, on the
-    /// device of a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::max_contiguous_map`].
-    pub(crate) fn max_contiguous_map(&self, bound: &Bound) -> Result<u64> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.max_contiguous_map(bound.addr, bound.scope)
-    }
-
-    /// Maps memory of a program on the device of a local address, for a local operation.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::map`].
-    pub(crate) fn map(
-        &self,
-        bound: &Bound,
-        memory: PinnedMemory,
-        needs: OpKind,
-        then: Arc<dyn OnRelease>,
-    ) -> Result<Mapped> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.map(bound.addr, bound.scope, memory, needs, then)
-    }
-
-    /// Waits until the device of a local address has released all memory that was dropped before.
-    ///
-    /// # Errors
-    ///
-    /// - Those of [`Transport::settle_memory`].
-    pub(crate) fn settle_memory(&self, bound: &Bound) -> Result {
-        match &self.ib {
-            Some(ib) => ib.settle_memory(bound.addr, bound.scope),
-            None => Ok(()),
-        }
+        self.transports.for_each_counter(each);
     }
 
     /// Calls `each`, without a lock, for all connections, until it fails. Connections that are

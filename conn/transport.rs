@@ -7,13 +7,9 @@
 //! its [`Link`] carries messages.
 
 use super::{flag::Flag, Connection, TxQueue};
-use crate::kapi::{
-    net::{IpBits, Net},
-    pin::PinnedMemory,
-    rdma::Access,
-};
+use crate::kapi::net::{IpBits, Net};
 use crate::proto::{info::RdmaPath, keepalive::LinkActivity, wire::FragmentSize};
-use crate::rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory};
+use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{
@@ -275,68 +271,12 @@ pub(crate) trait Transport: Send + Sync {
     /// May sleep.
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;
 
-    /// Registers memory of a program for access by peers of a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `ENODEV` if no device has the address, or the device is being removed.
-    /// - `EMSGSIZE` if the memory is too large.
-    /// - Any error of the device.
+    /// Returns the RDMA operations, if the transport has them.
     ///
     /// # Context
     ///
-    /// Sleeps.
-    fn register(
-        &self,
-        addr: Ipv6Addr,
-        scope: u32,
-        memory: PinnedMemory,
-        access: Access,
-    ) -> Result<KBox<dyn RemoteMemory>>;
-
-    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross. Larger
-    /// buffers must be split there.
-    ///
-    /// # Errors
-    ///
-    /// - `ENODEV` if no device has the address.
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
-
-    /// Maps memory of a program on the device of a local address, for a local operation. `then` is
-    /// dropped when the memory is released.
-    ///
-    /// # Errors
-    ///
-    /// - Those of [`Self::register`].
-    /// - `EOPNOTSUPP` if the device does not support the operation.
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
-    fn map(
-        &self,
-        addr: Ipv6Addr,
-        scope: u32,
-        memory: PinnedMemory,
-        needs: OpKind,
-        then: Arc<dyn OnRelease>,
-    ) -> Result<Mapped>;
-
-    /// Waits until the device of a local address has released all memory that was dropped before.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
-    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
+    /// Any context.
+    fn rdma(&self) -> Option<&dyn RdmaOps>;
 
     /// Returns the bytes that all pools hold, including those without a device.
     ///

@@ -15,7 +15,7 @@ impl Upper for Socket {
 impl UpperNode for Node {
     #[inline]
     fn pool_limit(&self) -> usize {
-        self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
+        self.transports.pool_limit()
     }
 
     fn send_congestion_maps(&self, net: Net, bound: &Bound) {

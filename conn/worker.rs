@@ -23,6 +23,7 @@ use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
+use crate::socket::TransportId;
 use crate::stats::Counter;
 use kernel::{
     prelude::*,
@@ -373,8 +374,8 @@ impl Connection {
     }
 
     fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let transport = self.node.ib.clone().ok_or(ENODEV)?;
-        worker.endpoint = Some(transport.resolve(self)?);
+        let transport = self.node.transports.get(TransportId::Ib).ok_or(ENODEV)?;
+        worker.endpoint = Some(transport.clone().resolve(self)?);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use crate::kapi::{
     rdma::{Access, IbDevice, IncomingRequest},
 };
 use crate::proto::{ib_private::Agreed, wire::FragmentSize};
-use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RemoteMemory};
+use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RdmaOps, RemoteMemory};
 use crate::recv_pool::{Holdings, Pools};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
@@ -40,6 +40,55 @@ impl Transport for Ib {
         Ok(pools.unwrap_or(self.unmapped.pools()).clone())
     }
 
+    fn rdma(&self) -> Option<&dyn RdmaOps> {
+        Some(self)
+    }
+
+    fn pool_limit(&self) -> usize {
+        self.limits.most.bytes()
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+        }
+        holdings.bytes()
+    }
+
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
+        let mut kept = 0usize;
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+            kept = kept.saturating_add(device.pd.kept());
+        }
+        holdings.report(&self.limits.counters, each);
+        // MRs that their devices failed to destroy: see Documentation/rdma.md.
+        each("ib_mr_kept", kept as u64);
+    }
+
+    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
+        for at in 0.. {
+            // `each` is called without the lock.
+            let device = self.devices.lock().get(at).cloned();
+            let Some(device) = device else {
+                break;
+            };
+            let rdma = device.pd.device();
+            rdma.with_name(|name| each(&name, &device.pools));
+        }
+        each(&"none", self.unmapped.pools());
+    }
+
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        IbEndpoint::resolve(&self, connection)
+    }
+}
+
+impl RdmaOps for Ib {
     fn register(
         &self,
         addr: Ipv6Addr,
@@ -104,49 +153,6 @@ impl Transport for Ib {
             device.regions.settle();
         }
         Ok(())
-    }
-
-    fn pool_limit(&self) -> usize {
-        self.limits.most.bytes()
-    }
-
-    fn pool_bytes(&self) -> u64 {
-        let mut holdings = Holdings::default();
-        self.unmapped.pools().add_to(&mut holdings);
-        for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut holdings);
-        }
-        holdings.bytes()
-    }
-
-    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        let mut holdings = Holdings::default();
-        self.unmapped.pools().add_to(&mut holdings);
-        let mut kept = 0usize;
-        for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut holdings);
-            kept = kept.saturating_add(device.pd.kept());
-        }
-        holdings.report(&self.limits.counters, each);
-        // MRs that their devices failed to destroy: see Documentation/rdma.md.
-        each("ib_mr_kept", kept as u64);
-    }
-
-    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
-        for at in 0.. {
-            // `each` is called without the lock.
-            let device = self.devices.lock().get(at).cloned();
-            let Some(device) = device else {
-                break;
-            };
-            let rdma = device.pd.device();
-            rdma.with_name(|name| each(&name, &device.pools));
-        }
-        each(&"none", self.unmapped.pools());
-    }
-
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
-        IbEndpoint::resolve(&self, connection)
     }
 }
 

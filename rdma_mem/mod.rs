@@ -7,8 +7,12 @@
 
 #![deny(unsafe_code)]
 
-use crate::kapi::rdma::{DeviceId, Pieces};
+use crate::kapi::{
+    pin::PinnedMemory,
+    rdma::{Access, DeviceId, Pieces},
+};
 use crate::proto::rdma::Cookie;
+use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
 /// Memory of a program that peers may access. Dropping it revokes the access soon after.
@@ -90,4 +94,70 @@ pub(crate) enum OpKind {
     Atomic,
     /// Atomic operation with masks.
     MaskedAtomic,
+}
+
+/// RDMA operations of a transport, on the devices that have local addresses.
+pub(crate) trait RdmaOps: Send + Sync {
+    /// Registers memory of a program for access by peers of a local address.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if no device has the address, or the device is being removed.
+    /// - `EMSGSIZE` if the memory is too large.
+    /// - Any error of the device.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    fn register(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<KBox<dyn RemoteMemory>>;
+
+    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross. Larger
+    /// buffers must be split there.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if no device has the address.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64>;
+
+    /// Maps memory of a program on the device of a local address, for a local operation. `then` is
+    /// dropped when the memory is released.
+    ///
+    /// # Errors
+    ///
+    /// - Those of [`Self::register`].
+    /// - `EOPNOTSUPP` if the device does not support the operation.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    fn map(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        needs: OpKind,
+        then: Arc<dyn OnRelease>,
+    ) -> Result<Mapped>;
+
+    /// Waits until the device of a local address has released all memory that was dropped before.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 }

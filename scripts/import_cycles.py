@@ -13,7 +13,7 @@ import checks
 
 # Folders with files that still import each other.
 EXCEPTIONS = {
-    "conn": {"connection", "info", "node", "receive", "transport", "turns", "worker"},
+    "conn": {"connection", "info", "node", "receive", "transport", "transports", "turns", "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
     "socket": {"accounts", "binds", "incoming", "net_state", "sndbuf_charge", "state", "unread", "upper",
                "waiters", "waiting"},

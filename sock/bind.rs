@@ -136,9 +136,9 @@ fn transport_of(
         };
     }
     // A program can select only this transport.
-    match sk.node.has_ib_address(sk.net, addr, scope) {
-        Ok(true) => Ok(TransportId::Ib),
-        Ok(false) => Err(no_transport(sk, addr)),
+    match sk.node.transports.serving(sk.net, addr, scope) {
+        Ok(Some(transport)) => Ok(transport),
+        Ok(None) => Err(no_transport(sk, addr)),
         Err(error) => {
             note_failure(sk, addr, error);
             Err(error)

@@ -138,7 +138,7 @@ fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if wanted != TransportId::Tcp as c_int && !sk.net.is_init() {
         return Err(Errno::WrongProtocolType.into());
     }
-    if wanted != TransportId::Ib as c_int || !sk.node.has_ib() {
+    if wanted != TransportId::Ib as c_int || sk.node.transports.get(TransportId::Ib).is_none() {
         return Err(Errno::NoProtocolOption.into());
     }
     let mut control = sk.control.lock();

@@ -402,7 +402,7 @@ fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc
         if is_broadcast(key.faddr) {
             return Err(EINVAL);
         }
-        sk.node.pools(bound.addr, bound.scope)
+        sk.node.transports.pools(bound)
     })?;
     remember(sk, CachedRoute::Connection(connection.clone()));
     Ok(connection)

@@ -4,13 +4,9 @@
 
 use crate::{
     conn::{ConnKey, Connection, Endpoint, Node, Transport},
-    kapi::{
-        net::{IpBits, Net},
-        pin::PinnedMemory,
-        rdma::Access,
-    },
+    kapi::net::{IpBits, Net},
     proto::wire::FragmentSize,
-    rdma_mem::{Mapped, OnRelease, OpKind, RemoteMemory},
+    rdma_mem::RdmaOps,
     recv_pool::Pools,
 };
 use core::net::Ipv6Addr;
@@ -38,33 +34,8 @@ impl<T: WithoutMemory> Transport for T {
         WithoutMemory::pools(self)
     }
 
-    fn register(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: Access,
-    ) -> Result<KBox<dyn RemoteMemory>> {
-        Err(ENODEV)
-    }
-
-    fn max_contiguous_map(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
-        Err(ENODEV)
-    }
-
-    fn map(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: OpKind,
-        _: Arc<dyn OnRelease>,
-    ) -> Result<Mapped> {
-        Err(ENODEV)
-    }
-
-    fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
-        Ok(())
+    fn rdma(&self) -> Option<&dyn RdmaOps> {
+        None
     }
 
     fn pool_bytes(&self) -> u64 {
