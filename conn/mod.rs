@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections to other nodes, and the state that they share with the sockets of this node.
+//! Connections to other nodes: their queues, states and workers, and the interface of transports.
 
 #![deny(unsafe_code)]
 

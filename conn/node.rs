@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! This node: its connections, and what it has besides.
+//! This node: the state of its sockets, and its connections.
 
 use super::{
     connection::Connection,
