@@ -6,14 +6,14 @@ use super::{bind, opts, recvmsg, sendmsg};
 use crate::conn::{Node, Turns};
 use crate::kapi::{
     errno::Errno,
-    net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{
+        poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+        SOCK_SEQPACKET,
+    },
 };
 use crate::msg::{Bound, CachedRoute, Socket, Traces};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
-
-/// `SOCK_SEQPACKET`, the only type of an RDS socket.
-const SOCK_SEQPACKET: c_int = 5;
 
 impl Protocol for Socket {
     const FAMILY: c_int = 21;
@@ -27,6 +27,7 @@ impl Protocol for Socket {
         kind: c_int,
         protocol: c_int,
     ) -> Result<impl PinInit<Self>> {
+        // The only type of an RDS socket.
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }

@@ -214,9 +214,6 @@ pub(super) fn get(
 }
 
 pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int> {
-    /// The socket core continues with its own ioctls on this error; it never reaches user space.
-    const ENOIOCTLCMD: c_int = 515;
-
     match cmd {
         SIOCRDSSETTOS => {
             let tos: u8 = user::read(arg as u64)?;
@@ -234,6 +231,6 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
             user::write(arg as u64, sk.tos())?;
             Ok(0)
         }
-        _ => Err(Error::from_errno(-ENOIOCTLCMD)),
+        _ => Err(Errno::NoIoctlCommand.into()),
     }
 }

@@ -20,6 +20,10 @@ use kernel::{
     types::Opaque, //
 };
 
+/// A socket type of [`Protocol::create`].
+// CAST: a small number.
+pub(crate) const SOCK_SEQPACKET: c_int = bindings::sock_type_SOCK_SEQPACKET as c_int;
+
 /// The operations of a protocol family.
 ///
 /// # Context
@@ -343,7 +347,7 @@ impl<T: Protocol> Callbacks<T> {
         addr: *mut bindings::sockaddr,
         peer: c_int,
     ) -> c_int {
-        const SOCKADDR_LEN: usize = 16;
+        const SOCKADDR_LEN: usize = size_of::<bindings::sockaddr>();
         // SAFETY: A callback of the socket core.
         let name = T::name(unsafe { sock_of(sock) }, peer != 0);
         from_result(|| {

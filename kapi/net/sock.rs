@@ -25,11 +25,12 @@ pub(crate) struct PollMask(pub(crate) u32);
 /// The bits of [`PollMask`].
 pub(crate) mod poll {
     use super::PollMask;
+    use crate::bindings::{EPOLLERR, EPOLLIN, EPOLLOUT, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM};
 
-    pub(crate) const IN: PollMask = PollMask(0x0001 | 0x0040);
-    pub(crate) const OUT: PollMask = PollMask(0x0004 | 0x0100);
-    pub(crate) const ERR: PollMask = PollMask(0x0008);
-    pub(crate) const WRBAND: PollMask = PollMask(0x0200);
+    pub(crate) const IN: PollMask = PollMask(EPOLLIN | EPOLLRDNORM);
+    pub(crate) const OUT: PollMask = PollMask(EPOLLOUT | EPOLLWRNORM);
+    pub(crate) const ERR: PollMask = PollMask(EPOLLERR);
+    pub(crate) const WRBAND: PollMask = PollMask(EPOLLWRBAND);
 }
 
 impl core::ops::BitOr for PollMask {
@@ -367,8 +368,9 @@ impl<T: Protocol> Sock<T> {
     /// Any context. The caller holds no lock that a wake-up callback might take.
     #[inline]
     pub(crate) fn wake_readers(&self, events: PollMask) {
-        const SOCK_WAKE_WAITD: c_int = 1;
-        const POLL_IN: c_int = 1;
+        // CAST: small numbers.
+        const SOCK_WAKE_WAITD: c_int = bindings::SOCK_WAKE_WAITD as c_int;
+        const POLL_IN: c_int = bindings::POLL_IN as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
@@ -393,8 +395,9 @@ impl<T: Protocol> Sock<T> {
     /// As for [`Self::wake_readers`].
     #[inline]
     pub(crate) fn wake_writers(&self, events: PollMask) {
-        const SOCK_WAKE_SPACE: c_int = 2;
-        const POLL_OUT: c_int = 2;
+        // CAST: small numbers.
+        const SOCK_WAKE_SPACE: c_int = bindings::SOCK_WAKE_SPACE as c_int;
+        const POLL_OUT: c_int = bindings::POLL_OUT as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
     }
