@@ -15,6 +15,7 @@ mod msg;
 mod proto;
 mod recv_pool;
 mod sock;
+mod uapi;
 
 use cm::{
     laddr::{AddrEvents, LocalAddrs},

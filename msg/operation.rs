@@ -22,7 +22,8 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     task::UserId,
 };
-use crate::proto::{faults::Standing, rdma::Status};
+use crate::proto::faults::Standing;
+use crate::uapi::rdma::Status;
 use core::mem;
 use kernel::{
     prelude::*,

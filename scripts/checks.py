@@ -14,7 +14,7 @@ MAX_LINES = 600
 LAYERS = (
     ("bindings",),
     ("kapi",),
-    ("proto",),
+    ("proto", "uapi"),
     ("conn", "msg", "cong", "recv_pool"),
     ("ib_transport", "cm", "loop_transport", "tcp_transport"),
     ("sock",),
@@ -22,6 +22,8 @@ LAYERS = (
 )
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
 UNSAFE_LAYERS = ("bindings", "kapi")
+# Layers that are also compiled for the build host, and what they may import.
+HOST_LAYERS = {"proto": ("proto",), "uapi": ("proto", "uapi")}
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
 # Licences of files that other programs may link, whatever their own licence.
 LICENCES = {"tools/rds-socket/": "GPL-2.0-only OR BSD-2-Clause"}
@@ -54,7 +56,7 @@ def numbered(pattern, text):
 
 
 def layers(path, text):
-    """Imports point only to lower layers, and proto/ imports no other layer."""
+    """Imports point only to lower layers, and those of the host's layers to each other."""
     own = layer_of(path)
     if own is None:
         return
@@ -73,8 +75,8 @@ def layers(path, text):
             continue
         if LEVEL[used] > LEVEL[own]:
             yield number, f"{own} uses {used}, which is above it"
-        elif own == "proto" and used != "proto":
-            yield number, f"proto uses {used}, but proto/ stands on core alone"
+        elif used not in HOST_LAYERS.get(own, LEVEL):
+            yield number, f"{own} uses {used}, which the build host does not have"
 
 
 def flat(group):
@@ -124,7 +126,7 @@ def module_denies_unsafe(path, text):
     own = layer_of(path)
     if own in (None, "rds_core", *UNSAFE_LAYERS) or path != f"{own}/mod.rs":
         return
-    wanted = "forbid" if own == "proto" else "deny"
+    wanted = "forbid" if own in HOST_LAYERS else "deny"
     if not re.search(rf"#!\[{wanted}\((?:\w+, *)*unsafe_code\b", code_of(text)):
         yield 1, f"no #![{wanted}(unsafe_code)]"
 

@@ -18,7 +18,7 @@ use crate::kapi::{
     task,
 };
 use crate::msg::Socket;
-use crate::proto::info::{self, Emitted, Family};
+use crate::uapi::info::{self, Emitted, Family};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 

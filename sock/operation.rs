@@ -13,7 +13,7 @@ use crate::kapi::{
     sync::{Fifo, Item},
 };
 use crate::msg::{Bound, CompletionNotifier, FollowUp, Op, RdmaOp, SndbufCharge, Socket, Wanted};
-use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
+use crate::uapi::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {

@@ -11,7 +11,8 @@ use crate::kapi::{
     rdma::Access,
 };
 use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
-use crate::proto::rdma::{Cookie, FreeMr, GetMr, RdmaFlags, MAX_BYTES};
+use crate::proto::rdma::{Cookie, MAX_BYTES};
+use crate::uapi::rdma::{FreeMr, GetMr, RdmaFlags};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// Maximum number of pages that a region touches.

@@ -9,7 +9,7 @@ use crate::kapi::{
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
 use crate::msg::{Incoming, Keep, MsgMeta, Socket};
-use crate::proto::rdma::{notification, NOTIFICATION};
+use crate::uapi::rdma::{notification, NOTIFICATION};
 use kernel::prelude::*;
 
 const CMSG_RDMA_DEST: c_int = 2;

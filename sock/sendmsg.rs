@@ -23,10 +23,8 @@ use crate::msg::{
     Bound, CachedRoute, Incoming, MsgMeta, MsgOps, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
     TransportId, WaitingOn,
 };
-use crate::proto::{
-    rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
-    wire::MAX_MESSAGE,
-};
+use crate::proto::{rdma::Cookie, wire::MAX_MESSAGE};
+use crate::uapi::rdma::{AtomicArgs, AtomicKind, GetMr, Transfer};
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 

@@ -16,6 +16,7 @@ mod suite {
         msg::{Ending, Memory, OpStatus},
         proto::exthdr,
         proto::rdma::*,
+        uapi::rdma::*,
     };
     use kernel::{prelude::*, sync::Arc};
 

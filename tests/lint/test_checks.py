@@ -25,6 +25,9 @@ def complaints(check, path, text):
 @pytest.mark.parametrize("path, code", [
     ("proto/a.rs", "use crate::kapi::net;"),
     ("proto/a.rs", "use crate::conn::Path;"),
+    ("proto/a.rs", "use crate::uapi::info::Record;"),
+    ("uapi/a.rs", "use crate::kapi::net;"),
+    ("kapi/a.rs", "use crate::uapi::SOL_RDS;"),
     ("kapi/net.rs", "use crate::proto::header;"),
     ("conn/mod.rs", "use crate::sock::Socket;"),
     ("msg/a.rs", "fn f() { crate::ib_transport::go() }"),
@@ -39,6 +42,7 @@ def test_upward_use_is_found(path, code):
 
 @pytest.mark.parametrize("path, code", [
     ("proto/a.rs", "use crate::proto::header;"),
+    ("uapi/a.rs", "use crate::{proto::header, uapi::info};"),
     ("conn/mod.rs", "use crate::{kapi::{net, sync}, msg::Message, proto};"),
     ("cm/a.rs", "use super::sock::Thing;"),
     ("sock/mod.rs", "use crate::ib_transport::Endpoint;"),
