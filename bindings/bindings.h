@@ -15,7 +15,6 @@
 #include <linux/net.h>
 #include <linux/notifier.h>
 #include <linux/poll.h>
-#include <linux/rds.h>
 #include <linux/socket.h>
 #include <linux/sysctl.h>
 #include <linux/uio.h>

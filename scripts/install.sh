@@ -59,7 +59,7 @@ install_source() {
 	done < <(cd "$TOP" && find COPYING Kbuild Kconfig LICENSES Makefile VERSION bindings cm cong conn dist dkms.conf \
 		ib_transport kapi loop_transport msg proto rds_core.rs recv_pool sock uapi \
 		scripts/{dkms-build,install,kmake,lib,setup,stock-kernel}.sh \
-		-type f -not -name '*.o' -not -name '.*' -not -path bindings/generated.rs)
+		-type f -not -name '*.o' -not -name '.*' -not -path '*/generated.rs')
 	[ -n "$root" ] || say "to build the module: dkms install rds-rust/$(<"$TOP/VERSION")"
 }
 

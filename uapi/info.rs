@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records of the `RDS_INFO_*` tables, byte by byte.
+//! Records of the `RDS_INFO_*` tables.
 //!
 //! Numbers are in host byte order, addresses and ports in network byte order. Each kind of record
 //! exists twice: for IPv6, and for IPv4, which omits objects with other addresses.
-//!
-//! Source: the structures of `include/uapi/linux/rds.h`.
 
+use super::{
+    rds6_info_connection, rds6_info_message, rds6_info_rdma_connection, rds6_info_socket,
+    rds_info_connection, rds_info_counter, rds_info_message, rds_info_rdma_connection,
+    rds_info_socket, TRANSNAMSIZ,
+};
 use crate::proto::info::RdmaPath;
-use core::net::{Ipv4Addr, Ipv6Addr};
-
-/// Size of a counter's name with the terminating NUL, in bytes.
-const COUNTER_NAME: usize = 32;
-
-/// Size of a transport's name with the terminating NUL, in bytes.
-const TRANSPORT_NAME: usize = 16;
+use core::{
+    mem::offset_of,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
 /// Size of the longest record, in bytes.
-const LONGEST: usize = 92;
+const LONGEST: usize = size_of::<rds6_info_rdma_connection>();
 
 /// Bytes of one record.
 ///
@@ -30,37 +30,64 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    const fn new() -> Self {
+    /// Returns a record of C type `T` with zeros in all fields.
+    fn new<T>() -> Self {
+        const { assert!(size_of::<T>() <= LONGEST) };
+        // INVARIANT: Asserted just now.
         Self {
             bytes: [0; LONGEST],
-            len: 0,
+            len: size_of::<T>(),
         }
     }
 
-    /// Appends bytes. There is room for those of every record.
-    fn put(mut self, bytes: &[u8]) -> Self {
-        let end = self.len.saturating_add(bytes.len());
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
-            for (to, from) in room.iter_mut().zip(bytes) {
-                *to = *from;
-            }
-            self.len = end;
+    /// Sets the field at offset `at` of a record of C type `T`. `_field` reads that field; the
+    /// bytes must be as many as it has.
+    #[inline]
+    fn set<T, F, const N: usize>(&mut self, at: usize, _field: impl Fn(&T) -> F, bytes: [u8; N]) {
+        const { assert!(size_of::<F>() == N) };
+        // There is room for the fields of every record.
+        let room = self.bytes.get_mut(at..);
+        if let Some(room) = room.and_then(|rest| rest.first_chunk_mut()) {
+            *room = bytes;
         }
-        self
-    }
-
-    /// Appends a name in a field of `N` bytes, padded with at least one zero.
-    fn put_name<const N: usize>(self, name: &str) -> Self {
-        let mut field = [0; N];
-        for (to, from) in field.iter_mut().take(N.saturating_sub(1)).zip(name.bytes()) {
-            *to = from;
-        }
-        self.put(&field)
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
+}
+
+/// Makes a [`Record`] of a C type from the bytes of all its fields.
+macro_rules! record {
+    ($type:ident { $($field:ident: $bytes:expr,)* }) => {{
+        // The compiler rejects a field that does not exist, and one that is missing.
+        let _all = |record: $type| {
+            let $type { $($field: _,)* } = record;
+        };
+        let mut record = Record::new::<$type>();
+        $(record.set(
+            offset_of!($type, $field),
+            |record: &$type| record.$field,
+            $bytes,
+        );)*
+        record
+    }};
+}
+
+/// Returns a name for a field of `N` bytes, padded with at least one zero.
+fn padded<const N: usize>(name: &str) -> [u8; N] {
+    let mut field = [0; N];
+    for (to, from) in field.iter_mut().take(N.saturating_sub(1)).zip(name.bytes()) {
+        *to = from;
+    }
+    field
+}
+
+/// Returns two addresses as IPv4 addresses, or `None` if the first one is none. If only the second
+/// one is none, it becomes 0.0.0.0.
+fn ipv4_pair(first: Ipv6Addr, second: Ipv6Addr) -> Option<([u8; 4], [u8; 4])> {
+    let second = second.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Some((first.to_ipv4_mapped()?.octets(), second.octets()))
 }
 
 /// Address family of the tables that a record is for.
@@ -70,22 +97,6 @@ pub(crate) enum Family {
     V4,
     /// `RDS6_INFO_*`: all objects.
     V6,
-}
-
-impl Family {
-    /// Appends two addresses. Returns `None` if the first one is not of this family. If only the
-    /// second one is not, it becomes 0.0.0.0.
-    fn put_addrs(self, record: Record, first: Ipv6Addr, second: Ipv6Addr) -> Option<Record> {
-        Some(match self {
-            Self::V4 => {
-                let second = second.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
-                record
-                    .put(&first.to_ipv4_mapped()?.octets())
-                    .put(&second.octets())
-            }
-            Self::V6 => record.put(&first.octets()).put(&second.octets()),
-        })
-    }
 }
 
 /// Kind of record.
@@ -105,12 +116,14 @@ pub(crate) struct CounterRecord<'a> {
 
 impl Emitted for CounterRecord<'_> {
     fn size(_: Family) -> usize {
-        40
+        size_of::<rds_info_counter>()
     }
 
     fn emit(&self, _: Family) -> Option<Record> {
-        let record = Record::new().put_name::<COUNTER_NAME>(self.name);
-        Some(record.put(&self.value.to_ne_bytes()))
+        Some(record!(rds_info_counter {
+            name: padded::<32>(self.name),
+            value: self.value.to_ne_bytes(),
+        }))
     }
 }
 
@@ -128,23 +141,38 @@ pub(crate) struct ConnectionRecord<'a> {
 impl Emitted for ConnectionRecord<'_> {
     fn size(family: Family) -> usize {
         match family {
-            Family::V4 => 42,
-            Family::V6 => 65,
+            Family::V4 => size_of::<rds_info_connection>(),
+            Family::V6 => size_of::<rds6_info_connection>(),
         }
     }
 
     fn emit(&self, family: Family) -> Option<Record> {
-        let record = Record::new()
-            .put(&self.next_tx.to_ne_bytes())
-            .put(&self.next_rx.to_ne_bytes());
-        let record = family
-            .put_addrs(record, self.laddr, self.faddr)?
-            .put_name::<TRANSPORT_NAME>(self.transport)
-            .put(&[self.flags]);
+        let next_tx_seq = self.next_tx.to_ne_bytes();
+        let next_rx_seq = self.next_rx.to_ne_bytes();
+        // CAST: 16.
+        let transport = padded::<{ TRANSNAMSIZ as usize }>(self.transport);
         Some(match family {
-            Family::V4 => record.put(&[self.tos]),
-            // The IPv6 record has no field for the type of service.
-            Family::V6 => record,
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(self.laddr, self.faddr)?;
+                record!(rds_info_connection {
+                    next_tx_seq: next_tx_seq,
+                    next_rx_seq: next_rx_seq,
+                    laddr: laddr,
+                    faddr: faddr,
+                    transport: transport,
+                    flags: [self.flags],
+                    tos: [self.tos],
+                })
+            }
+            // This record has no field for the type of service.
+            Family::V6 => record!(rds6_info_connection {
+                next_tx_seq: next_tx_seq,
+                next_rx_seq: next_rx_seq,
+                laddr: self.laddr.octets(),
+                faddr: self.faddr.octets(),
+                transport: transport,
+                flags: [self.flags],
+            }),
         })
     }
 }
@@ -165,8 +193,8 @@ pub(crate) struct MessageRecord {
 impl Emitted for MessageRecord {
     fn size(family: Family) -> usize {
         match family {
-            Family::V4 => 26,
-            Family::V6 => 50,
+            Family::V4 => size_of::<rds_info_message>(),
+            Family::V6 => size_of::<rds6_info_message>(),
         }
     }
 
@@ -174,16 +202,29 @@ impl Emitted for MessageRecord {
         /// Flags are always 0, as in C.
         const FLAGS: u8 = 0;
 
-        let record = Record::new()
-            .put(&self.sequence.to_ne_bytes())
-            .put(&self.len.to_ne_bytes());
-        let record = family.put_addrs(record, self.laddr, self.faddr)?;
-        Some(
-            record
-                .put(&self.lport.to_be_bytes())
-                .put(&self.fport.to_be_bytes())
-                .put(&[FLAGS, self.tos]),
-        )
+        macro_rules! message {
+            ($type:ident, $laddr:expr, $faddr:expr) => {
+                record!($type {
+                    seq: self.sequence.to_ne_bytes(),
+                    len: self.len.to_ne_bytes(),
+                    laddr: $laddr,
+                    faddr: $faddr,
+                    lport: self.lport.to_be_bytes(),
+                    fport: self.fport.to_be_bytes(),
+                    flags: [FLAGS],
+                    tos: [self.tos],
+                })
+            };
+        }
+
+        let (laddr, faddr) = (self.laddr, self.faddr);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                message!(rds_info_message, laddr, faddr)
+            }
+            Family::V6 => message!(rds6_info_message, laddr.octets(), faddr.octets()),
+        })
     }
 }
 
@@ -201,21 +242,34 @@ pub(crate) struct SocketRecord {
 impl Emitted for SocketRecord {
     fn size(family: Family) -> usize {
         match family {
-            Family::V4 => 28,
-            Family::V6 => 52,
+            Family::V4 => size_of::<rds_info_socket>(),
+            Family::V6 => size_of::<rds6_info_socket>(),
         }
     }
 
     fn emit(&self, family: Family) -> Option<Record> {
-        let record = Record::new().put(&self.sndbuf.to_ne_bytes());
-        let record = family.put_addrs(record, self.bound.0, self.connected.0)?;
-        Some(
-            record
-                .put(&self.bound.1.to_be_bytes())
-                .put(&self.connected.1.to_be_bytes())
-                .put(&self.rcvbuf.to_ne_bytes())
-                .put(&self.inode.to_ne_bytes()),
-        )
+        macro_rules! socket {
+            ($type:ident, $bound:expr, $connected:expr) => {
+                record!($type {
+                    sndbuf: self.sndbuf.to_ne_bytes(),
+                    bound_addr: $bound,
+                    connected_addr: $connected,
+                    bound_port: self.bound.1.to_be_bytes(),
+                    connected_port: self.connected.1.to_be_bytes(),
+                    rcvbuf: self.rcvbuf.to_ne_bytes(),
+                    inum: self.inode.to_ne_bytes(),
+                })
+            };
+        }
+
+        let (bound, connected) = (self.bound.0, self.connected.0);
+        Some(match family {
+            Family::V4 => {
+                let (bound, connected) = ipv4_pair(bound, connected)?;
+                socket!(rds_info_socket, bound, connected)
+            }
+            Family::V6 => socket!(rds6_info_socket, bound.octets(), connected.octets()),
+        })
     }
 }
 
@@ -231,25 +285,42 @@ pub(crate) struct RdmaConnection {
 impl Emitted for RdmaConnection {
     fn size(family: Family) -> usize {
         match family {
-            Family::V4 => 68,
-            Family::V6 => 92,
+            Family::V4 => size_of::<rds_info_rdma_connection>(),
+            Family::V6 => size_of::<rds6_info_rdma_connection>(),
         }
     }
 
     fn emit(&self, family: Family) -> Option<Record> {
-        let path = &self.path;
-        let record = family
-            .put_addrs(Record::new(), self.laddr, self.faddr)?
-            .put(&path.local_gid)
-            .put(&path.peer_gid)
-            .put(&path.max_send_wr.to_ne_bytes())
-            .put(&path.max_recv_wr.to_ne_bytes())
-            .put(&path.max_send_sge.to_ne_bytes())
-            // `rdma_mr_max` and `rdma_mr_size`, limits of C's region pools: 0 here.
-            .put(&[0; 8])
-            .put(&[self.tos, path.service_level])
-            // Two bytes of padding, and `cache_allocs`: what C keeps in caches of the connection.
-            .put(&[0; 6]);
-        Some(record)
+        /// Limits of C's region pools, and the number of its cached messages. This module has
+        /// neither.
+        const NONE: [u8; 4] = [0; 4];
+
+        macro_rules! connection {
+            ($type:ident, $laddr:expr, $faddr:expr) => {
+                record!($type {
+                    src_addr: $laddr,
+                    dst_addr: $faddr,
+                    src_gid: self.path.local_gid,
+                    dst_gid: self.path.peer_gid,
+                    max_send_wr: self.path.max_send_wr.to_ne_bytes(),
+                    max_recv_wr: self.path.max_recv_wr.to_ne_bytes(),
+                    max_send_sge: self.path.max_send_sge.to_ne_bytes(),
+                    rdma_mr_max: NONE,
+                    rdma_mr_size: NONE,
+                    tos: [self.tos],
+                    sl: [self.path.service_level],
+                    cache_allocs: NONE,
+                })
+            };
+        }
+
+        let (laddr, faddr) = (self.laddr, self.faddr);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                connection!(rds_info_rdma_connection, laddr, faddr)
+            }
+            Family::V6 => connection!(rds6_info_rdma_connection, laddr.octets(), faddr.octets()),
+        })
     }
 }

@@ -3,47 +3,72 @@
 //! Arguments and results of RDMA, as programs pass them: registration, operations, notifications.
 //!
 //! All numbers are in host byte order.
-//!
-//! Source: `include/uapi/linux/rds.h`.
 
+use super::{
+    rds_atomic_args, rds_free_mr_args, rds_get_mr_args, rds_get_mr_for_dest_args, rds_iovec,
+    rds_rdma_args, rds_rdma_notify, RDS_RDMA_CANCELED, RDS_RDMA_DROPPED, RDS_RDMA_FENCE,
+    RDS_RDMA_INVALIDATE, RDS_RDMA_NOTIFY_ME, RDS_RDMA_OTHER_ERROR, RDS_RDMA_READWRITE,
+    RDS_RDMA_REMOTE_ERROR, RDS_RDMA_SILENT, RDS_RDMA_SUCCESS, RDS_RDMA_USE_ONCE, UIO_MAXIOV,
+};
 use crate::proto::rdma::{Cookie, MAX_BYTES};
+use core::mem::offset_of;
 
 /// Most [`Area`]s of local memory of one operation.
-pub(crate) const MAX_LOCAL: u64 = 1024;
+// CAST: a small number.
+pub(crate) const MAX_LOCAL: u64 = UIO_MAXIOV as u64;
 
 /// `RDS_RDMA_*`: flags of a registration or of an operation. Other bits are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RdmaFlags(pub(crate) u64);
 
+// CAST: each number is one bit.
 impl RdmaFlags {
     /// Registration: peers may write, too. Operation: a write to the peer's memory.
-    pub(crate) const READWRITE: Self = Self(0x01);
+    pub(crate) const READWRITE: Self = Self(RDS_RDMA_READWRITE as u64);
     /// Operation: the message is sent only when the operation is done. Otherwise it may arrive
     /// before all data is read.
-    pub(crate) const FENCE: Self = Self(0x02);
+    pub(crate) const FENCE: Self = Self(RDS_RDMA_FENCE as u64);
     /// Registration, or the call that frees the region: the key must be invalid when that call
     /// returns.
-    pub(crate) const INVALIDATE: Self = Self(0x04);
+    pub(crate) const INVALIDATE: Self = Self(RDS_RDMA_INVALIDATE as u64);
     /// Registration: the region is freed when a peer reports that it has used it.
-    pub(crate) const USE_ONCE: Self = Self(0x08);
+    pub(crate) const USE_ONCE: Self = Self(RDS_RDMA_USE_ONCE as u64);
     /// Operation: the program is notified of the result.
-    pub(crate) const NOTIFY_ME: Self = Self(0x20);
+    pub(crate) const NOTIFY_ME: Self = Self(RDS_RDMA_NOTIFY_ME as u64);
     /// Operation: the peer's program is not notified, and a message without payload is not sent.
-    pub(crate) const SILENT: Self = Self(0x40);
+    pub(crate) const SILENT: Self = Self(RDS_RDMA_SILENT as u64);
 
     pub(crate) const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// Reader of 64-bit numbers from a program's arguments.
-struct Words<'a>(&'a [u8]);
+/// Arguments of a program: the bytes of a C structure.
+#[derive(Clone, Copy)]
+struct Args<'a>(&'a [u8]);
 
-impl Words<'_> {
-    fn next(&mut self) -> Option<u64> {
-        let (word, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_ne_bytes(*word))
+impl Args<'_> {
+    /// Returns the 64-bit number at this offset.
+    fn number(self, at: usize) -> Option<u64> {
+        let bytes = self.0.get(at..)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    }
+
+    fn cookie(self, at: usize) -> Option<Cookie> {
+        Some(Cookie::from_bits(self.number(at)?))
+    }
+
+    fn flags(self, at: usize) -> Option<RdmaFlags> {
+        Some(RdmaFlags(self.number(at)?))
+    }
+
+    /// Returns the `struct rds_iovec` at this offset.
+    fn area(self, at: usize) -> Option<Area> {
+        let area = Args(self.0.get(at..)?);
+        Some(Area {
+            address: area.number(offset_of!(rds_iovec, addr))?,
+            bytes: area.number(offset_of!(rds_iovec, bytes))?,
+        })
     }
 }
 
@@ -55,17 +80,10 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    pub(crate) const LEN: usize = 16;
+    pub(crate) const LEN: usize = size_of::<rds_iovec>();
 
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        Self::take(&mut Words(bytes))
-    }
-
-    fn take(words: &mut Words<'_>) -> Option<Self> {
-        Some(Self {
-            address: words.next()?,
-            bytes: words.next()?,
-        })
+        Args(bytes).area(0)
     }
 
     /// Splits the area at the first multiple of `boundary` behind its start. The second part is
@@ -104,19 +122,33 @@ pub(crate) struct GetMr {
 }
 
 impl GetMr {
-    pub(crate) const LEN: usize = 32;
+    pub(crate) const LEN: usize = size_of::<rds_get_mr_args>();
     /// Size of `struct rds_get_mr_for_dest_args`: the arguments follow a `struct sockaddr_storage`.
-    pub(crate) const LEN_FOR_DEST: usize = 128 + Self::LEN;
+    pub(crate) const LEN_FOR_DEST: usize = size_of::<rds_get_mr_for_dest_args>();
 
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let mut words = Words(bytes);
+        let args = Args(bytes);
         Some(Self {
-            area: Area::take(&mut words)?,
-            cookie_address: words.next()?,
-            flags: RdmaFlags(words.next()?),
+            area: args.area(offset_of!(rds_get_mr_args, vec))?,
+            cookie_address: args.number(offset_of!(rds_get_mr_args, cookie_addr))?,
+            flags: args.flags(offset_of!(rds_get_mr_args, flags))?,
         })
     }
 }
+
+// The end of the longer structure has the layout of the shorter one.
+#[allow(clippy::arithmetic_side_effects)] // The compiler evaluates it.
+const _: () = {
+    const START: usize = GetMr::LEN_FOR_DEST - GetMr::LEN;
+    assert!(offset_of!(rds_get_mr_for_dest_args, vec) == START);
+    assert!(
+        offset_of!(rds_get_mr_for_dest_args, cookie_addr)
+            == START + offset_of!(rds_get_mr_args, cookie_addr)
+    );
+    assert!(
+        offset_of!(rds_get_mr_for_dest_args, flags) == START + offset_of!(rds_get_mr_args, flags)
+    );
+};
 
 /// `struct rds_free_mr_args`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +159,14 @@ pub(crate) struct FreeMr {
 }
 
 impl FreeMr {
-    pub(crate) const LEN: usize = 16;
+    pub(crate) const LEN: usize = size_of::<rds_free_mr_args>();
 
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Option<Self> {
-        let mut words = Words(bytes);
-        let cookie = words.next()?;
+        let args = Args(bytes);
+        let cookie = args.number(offset_of!(rds_free_mr_args, cookie))?;
         Some(Self {
             cookie: (cookie != 0).then_some(Cookie::from_bits(cookie)),
-            flags: RdmaFlags(words.next()?),
+            flags: args.flags(offset_of!(rds_free_mr_args, flags))?,
         })
     }
 }
@@ -164,11 +196,10 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) const LEN: usize = 56;
+    pub(crate) const LEN: usize = size_of::<rds_rdma_args>();
 
     pub(crate) fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ArgError> {
-        let mut words = Words(bytes);
-        let this = Self::take(&mut words).ok_or(ArgError::Invalid)?;
+        let this = Self::read(Args(bytes)).ok_or(ArgError::Invalid)?;
         // Checked in the same order as in C, which determines the error.
         match this.local_count {
             _ if this.remote.bytes > MAX_BYTES => Err(ArgError::TooLarge),
@@ -178,14 +209,14 @@ impl Transfer {
         }
     }
 
-    fn take(words: &mut Words<'_>) -> Option<Self> {
+    fn read(args: Args<'_>) -> Option<Self> {
         Some(Self {
-            cookie: Cookie::from_bits(words.next()?),
-            remote: Area::take(words)?,
-            local_address: words.next()?,
-            local_count: words.next()?,
-            flags: RdmaFlags(words.next()?),
-            token: words.next()?,
+            cookie: args.cookie(offset_of!(rds_rdma_args, cookie))?,
+            remote: args.area(offset_of!(rds_rdma_args, remote_vec))?,
+            local_address: args.number(offset_of!(rds_rdma_args, local_vec_addr))?,
+            local_count: args.number(offset_of!(rds_rdma_args, nr_local))?,
+            flags: args.flags(offset_of!(rds_rdma_args, flags))?,
+            token: args.number(offset_of!(rds_rdma_args, user_token))?,
         })
     }
 
@@ -274,6 +305,18 @@ pub(crate) enum AtomicKind {
     MaskedCompareSwap,
 }
 
+/// `struct rds_atomic_args` of Oracle's kernel (UEK), whose headers Linux does not have.
+#[repr(C)]
+struct uek_atomic_args {
+    cookie: u64,
+    local_addr: u64,
+    remote_addr: u64,
+    swap_add: u64,
+    compare: u64,
+    flags: u64,
+    user_token: u64,
+}
+
 /// `struct rds_atomic_args`: a change of eight bytes of a peer's memory. Oracle's kernel (UEK) has
 /// a shorter one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,51 +332,77 @@ pub(crate) struct AtomicArgs {
 }
 
 impl AtomicArgs {
-    pub(crate) const LEN: usize = 72;
+    pub(crate) const LEN: usize = size_of::<rds_atomic_args>();
     /// Size of the structure in UEK.
-    pub(crate) const UEK_LEN: usize = 56;
+    pub(crate) const UEK_LEN: usize = size_of::<uek_atomic_args>();
     /// Number of bytes that are changed.
     pub(crate) const BYTES: u32 = 8;
 
     /// Parses the arguments; their length distinguishes the two forms. Returns `None` if the length
     /// fits neither, or if the UEK form cannot express the request.
     pub(crate) fn parse(kind: AtomicKind, bytes: &[u8]) -> Option<Self> {
-        let change = match bytes.len() {
-            Self::UEK_LEN => Self::change_of_uek,
-            Self::LEN.. => Self::change,
-            _ => return None,
-        };
-        let mut words = Words(bytes);
+        let args = Args(bytes);
+        match bytes.len() {
+            Self::UEK_LEN => Self::parse_uek(kind, args),
+            Self::LEN.. => Self::parse_linux(kind, args),
+            _ => None,
+        }
+    }
+
+    fn parse_linux(kind: AtomicKind, args: Args<'_>) -> Option<Self> {
         Some(Self {
-            cookie: Cookie::from_bits(words.next()?),
-            local_address: words.next()?,
-            remote_address: words.next()?,
-            change: change(kind, &mut words)?,
-            flags: RdmaFlags(words.next()?),
-            token: words.next()?,
+            cookie: args.cookie(offset_of!(rds_atomic_args, cookie))?,
+            local_address: args.number(offset_of!(rds_atomic_args, local_addr))?,
+            remote_address: args.number(offset_of!(rds_atomic_args, remote_addr))?,
+            change: Self::change(kind, args)?,
+            flags: args.flags(offset_of!(rds_atomic_args, flags))?,
+            token: args.number(offset_of!(rds_atomic_args, user_token))?,
         })
     }
 
-    fn change(kind: AtomicKind, words: &mut Words<'_>) -> Option<Change> {
-        let [a, b, c, d] = [words.next()?, words.next()?, words.next()?, words.next()?];
-        let add = |boundary| Change::FetchAdd { add: a, boundary };
+    fn change(kind: AtomicKind, args: Args<'_>) -> Option<Change> {
+        /// Reads an operand: a field of a member of the union.
+        macro_rules! operand {
+            ($member:ident.$field:ident) => {
+                args.number(offset_of!(rds_atomic_args, __bindgen_anon_1.$member.$field))?
+            };
+        }
+
         Some(match kind {
-            AtomicKind::FetchAdd => add(0),
-            AtomicKind::CompareSwap => Change::swap(a, b),
-            AtomicKind::MaskedFetchAdd => add(b),
-            AtomicKind::MaskedCompareSwap => Change::CompareSwap {
-                compare: a,
-                swap: b,
-                compare_mask: c,
-                swap_mask: d,
+            AtomicKind::FetchAdd => Change::FetchAdd {
+                add: operand!(fadd.add),
+                boundary: 0,
             },
+            AtomicKind::CompareSwap => Change::swap(operand!(cswp.compare), operand!(cswp.swap)),
+            AtomicKind::MaskedFetchAdd => Change::FetchAdd {
+                add: operand!(m_fadd.add),
+                boundary: operand!(m_fadd.nocarry_mask),
+            },
+            AtomicKind::MaskedCompareSwap => Change::CompareSwap {
+                compare: operand!(m_cswp.compare),
+                swap: operand!(m_cswp.swap),
+                compare_mask: operand!(m_cswp.compare_mask),
+                swap_mask: operand!(m_cswp.swap_mask),
+            },
+        })
+    }
+
+    fn parse_uek(kind: AtomicKind, args: Args<'_>) -> Option<Self> {
+        Some(Self {
+            cookie: args.cookie(offset_of!(uek_atomic_args, cookie))?,
+            local_address: args.number(offset_of!(uek_atomic_args, local_addr))?,
+            remote_address: args.number(offset_of!(uek_atomic_args, remote_addr))?,
+            change: Self::change_of_uek(kind, args)?,
+            flags: args.flags(offset_of!(uek_atomic_args, flags))?,
+            token: args.number(offset_of!(uek_atomic_args, user_token))?,
         })
     }
 
     /// Parses UEK's operands: the value to add or swap in, and the compare value. The latter must
     /// be 0 for an addition. There are no masks.
-    fn change_of_uek(kind: AtomicKind, words: &mut Words<'_>) -> Option<Change> {
-        let (value, compare) = (words.next()?, words.next()?);
+    fn change_of_uek(kind: AtomicKind, args: Args<'_>) -> Option<Change> {
+        let value = args.number(offset_of!(uek_atomic_args, swap_add))?;
+        let compare = args.number(offset_of!(uek_atomic_args, compare))?;
         match (kind, compare) {
             (AtomicKind::FetchAdd, 0) => Some(Change::FetchAdd {
                 add: value,
@@ -363,14 +432,14 @@ impl AtomicArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Status {
-    Success = 0,
+    Success = RDS_RDMA_SUCCESS,
     /// The peer has no such memory, or does not permit the operation on it.
-    RemoteError = 1,
+    RemoteError = RDS_RDMA_REMOTE_ERROR,
     /// The program has cancelled the operation.
-    Canceled = 2,
+    Canceled = RDS_RDMA_CANCELED,
     /// The connection ended before the operation was known to be done, and it was not tried again.
-    Dropped = 3,
-    OtherError = 4,
+    Dropped = RDS_RDMA_DROPPED,
+    OtherError = RDS_RDMA_OTHER_ERROR,
 }
 
 impl Status {
@@ -383,15 +452,24 @@ impl Status {
 }
 
 /// Size of [`notification`] in bytes.
-pub(crate) const NOTIFICATION: usize = 16;
+pub(crate) const NOTIFICATION: usize = size_of::<rds_rdma_notify>();
 
-/// Returns `struct rds_rdma_notify`: token, status, and four bytes of padding.
+/// Returns `struct rds_rdma_notify`. The bytes behind the status are zero.
 pub(crate) fn notification(token: u64, status: Status) -> [u8; NOTIFICATION] {
     let mut bytes = [0; NOTIFICATION];
-    let (head, tail) = bytes.split_at_mut(8);
-    head.copy_from_slice(&token.to_ne_bytes());
-    if let Some(place) = tail.first_chunk_mut() {
-        *place = (status as i32).to_ne_bytes();
-    }
+    let mut put = |at: usize, field: &[u8]| {
+        let places = bytes.iter_mut().skip(at);
+        for (to, from) in places.zip(field) {
+            *to = *from;
+        }
+    };
+    put(
+        offset_of!(rds_rdma_notify, user_token),
+        &token.to_ne_bytes(),
+    );
+    put(
+        offset_of!(rds_rdma_notify, status),
+        &(status as i32).to_ne_bytes(),
+    );
     bytes
 }
