@@ -12,11 +12,12 @@ use crate::kapi::{
     },
 };
 use crate::msg::{Bound, CachedRoute, Socket, Traces};
+use crate::uapi::AF_RDS;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
 impl Protocol for Socket {
-    const FAMILY: c_int = 21;
+    const FAMILY: c_int = AF_RDS;
     const NAME: &'static [u8] = b"RDS";
     type Bound = Bound;
     type Context = Arc<Node>;
