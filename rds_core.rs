@@ -12,9 +12,11 @@ mod ib_transport;
 mod kapi;
 mod loop_transport;
 mod msg;
+mod params;
 mod proto;
 mod recv_pool;
 mod sock;
+mod trace;
 mod uapi;
 
 use cm::{
@@ -25,7 +27,6 @@ use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
-    params,
     rdma::{ClientRegistration, FaultInjection},
     shrinker::total_memory,
     sync::OwnedQueue,

@@ -18,11 +18,11 @@ use crate::kapi::{
     net::Net,
     print::pr_warn_ratelimited,
     rdma::{IncomingRequest, Listener, RequestHandler},
-    trace,
 };
 use crate::proto::ib_private::{
     negotiate, Addr, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
 };
+use crate::trace;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
 

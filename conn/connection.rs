@@ -20,7 +20,7 @@ use crate::kapi::{
     net::SendMsg,
     sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
-    time, trace,
+    time,
 };
 use crate::msg::{Message, MsgOps, OpStatus, SndbufCharge};
 use crate::proto::{
@@ -33,6 +33,7 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{

@@ -11,13 +11,14 @@ use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection,
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::proto::{
     connect::{Event, State},
     idle::{IdleDecision, IdleProgress, IdleSnapshot},
     rx::Position,
 };
+use crate::trace;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,

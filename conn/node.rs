@@ -20,11 +20,12 @@ use crate::kapi::{
     rdma::Access,
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
     task::UserId,
-    time, trace,
+    time,
 };
 use crate::msg::{Bound, MsgMeta, Peer, PongBudget, Socket, TransportId};
 use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
 use crate::recv_pool::Pools;
+use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,

@@ -16,13 +16,14 @@ use crate::kapi::{
     print::{may_print, pr_change_ratelimited, About},
     sync::Fifo,
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::msg::Message;
 use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{

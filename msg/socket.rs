@@ -18,13 +18,13 @@ use crate::conn::{Connection, Counter, Holder, Node};
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
-    trace,
 };
 use crate::proto::{
     faults::Standing,
     rcvbuf::{is_overrun, tight_limit, transition, Charges, Transition},
     tx::Pressure,
 };
+use crate::trace;
 use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
 use core::net::Ipv6Addr;
 use kernel::{

@@ -14,7 +14,7 @@ MAX_LINES = 600
 LAYERS = (
     ("bindings",),
     ("kapi",),
-    ("proto", "uapi"),
+    ("proto", "uapi", "trace", "params"),
     ("conn", "msg", "cong", "recv_pool"),
     ("ib_transport", "cm", "loop_transport", "tcp_transport"),
     ("sock",),
@@ -22,6 +22,8 @@ LAYERS = (
 )
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
 UNSAFE_LAYERS = ("bindings", "kapi")
+# Layers that may import bindings. The last two use its safe functions.
+BINDINGS_USERS = ("bindings", "kapi", "trace", "params")
 # Layers that are also compiled for the build host, and what they may import.
 HOST_LAYERS = {"proto": ("proto",), "uapi": ("proto", "uapi")}
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
@@ -75,6 +77,8 @@ def layers(path, text):
             continue
         if LEVEL[used] > LEVEL[own]:
             yield number, f"{own} uses {used}, which is above it"
+        elif used == "bindings" and own not in BINDINGS_USERS:
+            yield number, f"{own} uses bindings, which kapi/ wraps"
         elif used not in HOST_LAYERS.get(own, LEVEL):
             yield number, f"{own} uses {used}, which the build host does not have"
 
@@ -124,7 +128,7 @@ def has_safety_comment(lines, index):
 def module_denies_unsafe(path, text):
     """The root of every layer without `unsafe` code denies it by an attribute."""
     own = layer_of(path)
-    if own in (None, "rds_core", *UNSAFE_LAYERS) or path != f"{own}/mod.rs":
+    if own in (None, "rds_core", *UNSAFE_LAYERS) or path not in (f"{own}/mod.rs", f"{own}.rs"):
         return
     wanted = "forbid" if own in HOST_LAYERS else "deny"
     if not re.search(rf"#!\[{wanted}\((?:\w+, *)*unsafe_code\b", code_of(text)):

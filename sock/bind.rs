@@ -7,10 +7,10 @@ use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
-    trace,
 };
 use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
+use crate::trace;
 use core::{
     iter,
     net::{Ipv4Addr, Ipv6Addr},
