@@ -5,7 +5,7 @@
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use super::{
-    sock::RdsSock, Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+    sock::ProtoSock, Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
 };
 use crate::{bindings, kapi::compat::init_at};
 use core::{
@@ -271,7 +271,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` from `Registration::new` makes the object large enough.
         let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
-        unsafe { init_at(ours, RdsSock::new(init)) };
+        unsafe { init_at(ours, ProtoSock::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_rust_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())

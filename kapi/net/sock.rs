@@ -78,18 +78,18 @@ pub(crate) struct RecvBuffer {
 #[repr(C)]
 pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
-    ours: RdsSock<T>,
+    ours: ProtoSock<T>,
 }
 
 /// The part of a socket that only this module uses.
 #[pin_data]
-pub(super) struct RdsSock<T: Protocol> {
+pub(super) struct ProtoSock<T: Protocol> {
     place: BindNode<T>,
     #[pin]
     data: T,
 }
 
-impl<T: Protocol> RdsSock<T> {
+impl<T: Protocol> ProtoSock<T> {
     pub(super) fn new(data: impl PinInit<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             place: BindNode::new(),
@@ -142,7 +142,7 @@ impl<T: Protocol> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut RdsSock<T> {
+    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut ProtoSock<T> {
         // SAFETY: By the caller's guarantee the object is large enough to contain the field.
         unsafe { &raw mut (*sk.cast::<Self>()).ours }
     }
