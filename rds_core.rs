@@ -12,12 +12,15 @@ mod ib_transport;
 mod kapi;
 mod loop_transport;
 mod msg;
+mod params;
 mod proto;
 mod rdma_mem;
 mod recv_pool;
 mod sock;
 mod socket;
 mod stats;
+mod trace;
+mod uapi;
 
 use cm::{
     laddr::{AddrEvents, LocalAddrs},
@@ -27,7 +30,6 @@ use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
-    params,
     rdma::{ClientRegistration, FaultInjection},
     shrinker::total_memory,
     sync::OwnedQueue,

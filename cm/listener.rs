@@ -17,13 +17,13 @@ use crate::kapi::{
     net::Net,
     print::pr_warn_ratelimited,
     rdma::{IbDevice, IncomingRequest, Listener, RequestHandler},
-    trace,
 };
 use crate::proto::ib_private::{
     negotiate, Addr, Agreed, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
 };
 use crate::recv_pool::Pools;
 use crate::stats::Counter;
+use crate::trace;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
 

@@ -20,7 +20,7 @@ use crate::kapi::{
     net::SendMsg,
     sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
-    time, trace,
+    time,
 };
 use crate::msg::{Message, MsgOps, OpStatus};
 use crate::proto::{
@@ -35,6 +35,7 @@ use crate::proto::{
 use crate::recv_pool::Pools;
 use crate::socket::{SndbufCharge, TransportId, Waiters};
 use crate::stats::Counter;
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{

@@ -11,7 +11,7 @@ use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection,
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::proto::{
     connect::{Event, State},
@@ -19,6 +19,7 @@ use crate::proto::{
     rx::Position,
 };
 use crate::stats::Counter;
+use crate::trace;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,

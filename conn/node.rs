@@ -17,13 +17,14 @@ use crate::kapi::{
     print::{pr_attempt_ratelimited, pr_info_ratelimited},
     sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     task::UserId,
-    time, trace,
+    time,
 };
 use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
 use crate::recv_pool::Pools;
 use crate::socket::{Bound, NetState, Peer, Socket};
 use crate::stats::Counter;
+use crate::trace;
 use core::{net::Ipv6Addr, ops::Deref};
 use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
 

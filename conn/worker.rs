@@ -16,7 +16,7 @@ use crate::kapi::{
     print::{may_print, pr_change_ratelimited, About},
     sync::Fifo,
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::msg::Message;
 use crate::proto::{
@@ -25,6 +25,7 @@ use crate::proto::{
 };
 use crate::socket::TransportId;
 use crate::stats::Counter;
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{

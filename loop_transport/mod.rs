@@ -8,10 +8,7 @@
 
 #![deny(unsafe_code)]
 
-use crate::kapi::{
-    net::{IpBits, SendMsg, Sock},
-    trace,
-};
+use crate::kapi::net::{IpBits, SendMsg, Sock};
 use crate::proto::{
     rdma::{Cookie, RdmaExthdrs},
     wire::PING_PORT,
@@ -20,6 +17,7 @@ use crate::socket::{
     BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE,
 };
 use crate::stats::Counter;
+use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
 

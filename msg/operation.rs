@@ -20,9 +20,10 @@ use crate::kapi::{
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     task::UserId,
 };
-use crate::proto::{faults::Standing, rdma::Status};
+use crate::proto::faults::Standing;
 use crate::rdma_mem::{LocalMemory, OnRelease};
 use crate::socket::{Notification, SndbufCharge, Socket};
+use crate::uapi::rdma::Status;
 use core::mem;
 use kernel::{
     prelude::*,

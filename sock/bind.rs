@@ -6,11 +6,11 @@ use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
-    trace,
 };
 use crate::proto::wire::PROBE_PORT;
 use crate::socket::{BindError, BindKey, Peer, Socket, TransportId, FIRST_PORT};
 use crate::stats::Counter;
+use crate::trace;
 use core::{
     iter,
     net::{Ipv4Addr, Ipv6Addr},

@@ -12,10 +12,10 @@ use crate::kapi::{
     sync::{Fifo, Item},
 };
 use crate::msg::{CompletionNotifier, FollowUp, Op, RdmaOp, Wanted};
-use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
 use crate::rdma_mem::{LocalMemory, Mapped, OnRelease, OpKind, RdmaOps};
 use crate::socket::{Bound, SndbufCharge, Socket};
 use crate::stats::{Counter, Stats};
+use crate::uapi::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {

@@ -6,17 +6,18 @@ use super::{bind, opts, recvmsg, sendmsg};
 use crate::conn::{Node, Turns};
 use crate::kapi::{
     errno::Errno,
-    net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{
+        poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+        SOCK_SEQPACKET,
+    },
 };
 use crate::socket::{Bound, CachedRoute, Socket, Traces};
+use crate::uapi::AF_RDS;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
-/// `SOCK_SEQPACKET`, the only type of an RDS socket.
-const SOCK_SEQPACKET: c_int = 5;
-
 impl Protocol for Socket {
-    const FAMILY: c_int = 21;
+    const FAMILY: c_int = AF_RDS;
     const NAME: &'static [u8] = b"RDS";
     type Bound = Bound;
     type Context = Arc<Node>;
@@ -27,6 +28,7 @@ impl Protocol for Socket {
         kind: c_int,
         protocol: c_int,
     ) -> Result<impl PinInit<Self>> {
+        // The only type of an RDS socket.
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }

@@ -10,9 +10,10 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::proto::rdma::{Cookie, FreeMr, GetMr, RdmaFlags, MAX_BYTES};
+use crate::proto::rdma::{Cookie, MAX_BYTES};
 use crate::rdma_mem::RdmaOps;
 use crate::socket::{Bound, Ending, RegionKey, Socket};
+use crate::uapi::rdma::{FreeMr, GetMr, RdmaFlags};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// Maximum number of pages that a region touches.

@@ -8,10 +8,10 @@ use crate::cong::{Place, Registry};
 use crate::kapi::{
     net::Net,
     sync::{OwnedQueue, Peek},
-    trace,
 };
 use crate::proto::rcvbuf;
 use crate::stats::{Counter, Stats};
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{

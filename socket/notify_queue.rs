@@ -3,7 +3,7 @@
 //! Notifications of RDMA operations that a program has yet to read.
 
 use crate::kapi::sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh};
-use crate::proto::rdma::Status;
+use crate::uapi::rdma::Status;
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed},

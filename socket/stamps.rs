@@ -5,10 +5,23 @@
 //! Source: `struct rds_cmsg_rx_trace` and its points in `include/uapi/linux/rds.h`.
 
 use crate::kapi::time;
+use crate::uapi::{rds_cmsg_rx_trace, rds_rx_trace_so, RDS_MSG_RX_DGRAM_TRACE_MAX};
+use core::mem::offset_of;
 use kernel::prelude::*;
 
 /// Number of spans between two points that can be requested.
-const SPANS: usize = 3;
+// CAST: a small number.
+const SPANS: usize = RDS_MSG_RX_DGRAM_TRACE_MAX as usize;
+
+/// Offset of the lengths in the answer. The number of spans and the spans are at the start.
+const LENGTHS: usize = offset_of!(rds_cmsg_rx_trace, rx_trace);
+
+const _: () = {
+    assert!(offset_of!(rds_rx_trace_so, rx_traces) == 0);
+    assert!(offset_of!(rds_rx_trace_so, rx_trace_pos) == 1);
+    assert!(offset_of!(rds_cmsg_rx_trace, rx_traces) == 0);
+    assert!(offset_of!(rds_cmsg_rx_trace, rx_trace_pos) == 1);
+};
 
 /// Times of a message, in nanoseconds of the monotonic clock except `at`.
 pub(crate) struct Stamps {
@@ -85,7 +98,9 @@ impl Traces {
 
     /// Parses `struct rds_rx_trace_so`: a count and the spans. Entries behind the count are
     /// ignored.
-    pub(crate) fn parse([count, a, b, c]: [u8; 4]) -> Result<Self, BadTraces> {
+    pub(crate) fn parse(
+        [count, a, b, c]: [u8; size_of::<rds_rx_trace_so>()],
+    ) -> Result<Self, BadTraces> {
         let mut spans = [a, b, c];
         let asked = spans.split_at_mut_checked(count.into());
         let (asked, rest) = asked.ok_or(BadTraces::TooMany)?;
@@ -102,15 +117,15 @@ impl Traces {
 
     /// Returns the `struct rds_cmsg_rx_trace` of a message that is being read: the spans, and their
     /// lengths in nanoseconds.
-    pub(crate) fn answer(&self, stamps: &Stamps) -> [u8; 32] {
+    pub(crate) fn answer(&self, stamps: &Stamps) -> [u8; size_of::<rds_cmsg_rx_trace>()] {
         let points = [
             stamps.arrived,
             stamps.started,
             stamps.delivered,
             time::monotonic_ns(),
         ];
-        let mut out = [0; 32];
-        let (head, lengths) = out.split_at_mut(8);
+        let mut out = [0; size_of::<rds_cmsg_rx_trace>()];
+        let (head, lengths) = out.split_at_mut(LENGTHS);
         let which = Iterator::chain(core::iter::once(&self.count), &self.spans);
         for (to, from) in head.iter_mut().zip(which) {
             *to = *from;

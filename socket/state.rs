@@ -22,7 +22,6 @@ use super::{
 use crate::kapi::{
     net::{poll, Net, Sock},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
-    trace,
 };
 use crate::proto::{
     faults::Standing,
@@ -30,6 +29,8 @@ use crate::proto::{
     tx::Pressure,
 };
 use crate::stats::Counter;
+use crate::trace;
+use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -42,14 +43,13 @@ use kernel::{
 
 /// Transports, with their numbers in `SO_RDS_TRANSPORT`.
 ///
-/// Source: `RDS_TRANS_*` in `include/uapi/linux/rds.h`. C RDS uses the number of the loop transport
-/// only internally.
+/// The loop transport has the first number that programs do not have, as in C RDS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(i32)]
 pub(crate) enum TransportId {
-    Ib = 0,
-    Tcp = 2,
-    Loop = 3,
+    Ib = RDS_TRANS_IB,
+    Tcp = RDS_TRANS_TCP,
+    Loop = RDS_TRANS_COUNT,
 }
 
 /// Local address of a bound socket. It never changes.

@@ -5,7 +5,7 @@
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use super::{
-    sock::RdsSock, Net, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+    sock::ProtoSock, Net, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
 };
 use crate::{bindings, kapi::compat::init_at};
 use core::{
@@ -19,6 +19,10 @@ use kernel::{
     prelude::*,
     types::Opaque, //
 };
+
+/// A socket type of [`Protocol::create`].
+// CAST: a small number.
+pub(crate) const SOCK_SEQPACKET: c_int = bindings::sock_type_SOCK_SEQPACKET as c_int;
 
 /// The structures to which the socket core keeps pointers while the family is registered.
 struct Tables<T: Protocol> {
@@ -218,7 +222,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` from `Registration::new` makes the object large enough.
         let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
-        unsafe { init_at(ours, RdsSock::new(init)) };
+        unsafe { init_at(ours, ProtoSock::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_rust_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
@@ -294,7 +298,7 @@ impl<T: Protocol> Callbacks<T> {
         addr: *mut bindings::sockaddr,
         peer: c_int,
     ) -> c_int {
-        const SOCKADDR_LEN: usize = 16;
+        const SOCKADDR_LEN: usize = size_of::<bindings::sockaddr>();
         // SAFETY: A callback of the socket core.
         let name = T::name(unsafe { sock_of(sock) }, peer != 0);
         from_result(|| {

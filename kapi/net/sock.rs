@@ -25,11 +25,12 @@ pub(crate) struct PollMask(pub(crate) u32);
 /// The bits of [`PollMask`].
 pub(crate) mod poll {
     use super::PollMask;
+    use crate::bindings::{EPOLLERR, EPOLLIN, EPOLLOUT, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM};
 
-    pub(crate) const IN: PollMask = PollMask(0x0001 | 0x0040);
-    pub(crate) const OUT: PollMask = PollMask(0x0004 | 0x0100);
-    pub(crate) const ERR: PollMask = PollMask(0x0008);
-    pub(crate) const WRBAND: PollMask = PollMask(0x0200);
+    pub(crate) const IN: PollMask = PollMask(EPOLLIN | EPOLLRDNORM);
+    pub(crate) const OUT: PollMask = PollMask(EPOLLOUT | EPOLLWRNORM);
+    pub(crate) const ERR: PollMask = PollMask(EPOLLERR);
+    pub(crate) const WRBAND: PollMask = PollMask(EPOLLWRBAND);
 }
 
 impl core::ops::BitOr for PollMask {
@@ -126,18 +127,18 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
 #[repr(C)]
 pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
-    ours: RdsSock<T>,
+    ours: ProtoSock<T>,
 }
 
 /// The part of a socket that only this module uses.
 #[pin_data]
-pub(super) struct RdsSock<T: Protocol> {
+pub(super) struct ProtoSock<T: Protocol> {
     place: BindNode<T::Bound, Sock<T>>,
     #[pin]
     data: T,
 }
 
-impl<T: Protocol> RdsSock<T> {
+impl<T: Protocol> ProtoSock<T> {
     pub(super) fn new(data: impl PinInit<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             place: BindNode::new(),
@@ -190,7 +191,7 @@ impl<T: Protocol> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut RdsSock<T> {
+    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut ProtoSock<T> {
         // SAFETY: By the caller's guarantee the object is large enough to contain the field.
         unsafe { &raw mut (*sk.cast::<Self>()).ours }
     }
@@ -416,8 +417,9 @@ impl<T: Protocol> Sock<T> {
     /// Any context. The caller holds no lock that a wake-up callback might take.
     #[inline]
     pub(crate) fn wake_readers(&self, events: PollMask) {
-        const SOCK_WAKE_WAITD: c_int = 1;
-        const POLL_IN: c_int = 1;
+        // CAST: small numbers.
+        const SOCK_WAKE_WAITD: c_int = bindings::SOCK_WAKE_WAITD as c_int;
+        const POLL_IN: c_int = bindings::POLL_IN as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
@@ -442,8 +444,9 @@ impl<T: Protocol> Sock<T> {
     /// As for [`Self::wake_readers`].
     #[inline]
     pub(crate) fn wake_writers(&self, events: PollMask) {
-        const SOCK_WAKE_SPACE: c_int = 2;
-        const POLL_OUT: c_int = 2;
+        // CAST: small numbers.
+        const SOCK_WAKE_SPACE: c_int = bindings::SOCK_WAKE_SPACE as c_int;
+        const POLL_OUT: c_int = bindings::POLL_OUT as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
     }

@@ -16,6 +16,7 @@ mod suite {
         proto::{exthdr, rdma::*},
         rdma_mem::{MrDevice, RemoteMemory},
         socket::{Ending, Memory},
+        uapi::rdma::*,
     };
     use kernel::{prelude::*, sync::Arc};
 

@@ -2,7 +2,9 @@
 
 //! The tracepoints `rds:*`. All functions may be called in any context.
 //!
-//! C header: `bindings/rds_trace.h`
+//! C header: `bindings/rds_trace.h`. The C functions take plain values, so calls need no `unsafe`.
+
+#![deny(unsafe_code)]
 
 use crate::bindings;
 use core::net::Ipv6Addr;
@@ -26,38 +28,35 @@ impl Conn {
     }
 }
 
-/// Converts a string to the C structure, which is valid as long as `text`.
+/// Converts a name to the C structure. A name that is too long is cut.
 fn name(text: &str) -> bindings::rds_trace_name {
-    bindings::rds_trace_name {
-        at: text.as_ptr().cast(),
-        len: text.len(),
+    let mut name = bindings::rds_trace_name::default();
+    for (to, from) in name.text.iter_mut().zip(text.bytes()) {
+        *to = from;
     }
+    name
 }
 
 /// Traces `rds:rds_conn_state`: an event has changed the state of a connection.
 pub(crate) fn conn_state(conn: &Conn, event: &str, from: &str, to: &str) {
-    let (event, from, to) = (name(event), name(from), name(to));
-    // SAFETY: All arguments outlive the call. It reads `len` bytes of each name.
-    unsafe { bindings::rds_rust_trace_state(&conn.0, &event, &from, &to) };
+    bindings::rds_rust_trace_state(conn.0, name(event), name(from), name(to));
 }
 
 /// Traces `rds:rds_drop`: `count` messages or frames of a connection are dropped.
 pub(crate) fn dropped(conn: &Conn, reason: &str, count: usize) {
-    let reason = name(reason);
-    // SAFETY: As above.
-    unsafe { bindings::rds_rust_trace_dropped(&conn.0, &reason, count as u64) };
+    bindings::rds_rust_trace_dropped(conn.0, name(reason), count as u64);
 }
 
 /// Traces `rds:rds_error`: an operation of a connection has failed. `what` defines the meaning of
 /// `code`.
 pub(crate) fn error(conn: &Conn, what: &str, code: i32) {
-    let what = name(what);
-    // SAFETY: As above.
-    unsafe { bindings::rds_rust_trace_failed(&conn.0, &what, code) };
+    bindings::rds_rust_trace_failed(conn.0, name(what), code);
 }
 
 /// Traces `rds:rds_congestion`: a local port has become congested or uncongested.
 pub(crate) fn congestion(addr: Ipv6Addr, port: u16, full: bool) {
-    // SAFETY: The call reads the 16 bytes of the address.
-    unsafe { bindings::rds_rust_trace_port(addr.octets().as_ptr(), port, full) };
+    let addr = bindings::rds_trace_addr {
+        octets: addr.octets(),
+    };
+    bindings::rds_rust_trace_port(addr, port, full);
 }
