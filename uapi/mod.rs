@@ -3,8 +3,8 @@
 //! The interface for programs: numbers and records of `include/uapi/linux/rds.h`.
 //!
 //! bindgen generates them from the header, with an assertion for the size of each record and the
-//! offset of each field. [`info`] and [`rdma`] convert between records and values of the module. They
-//! find each field at its offset, and no number of a program can cause a panic.
+//! offset of each field. [`info`] and [`rdma`] convert between records and values of the module.
+//! They find each field at its offset, and no number of a program can cause a panic.
 //!
 //! Like `proto/`, the files are compiled for the build host, too, by `tests/host`. They contain
 //! nothing of the kernel.
