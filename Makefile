@@ -7,7 +7,7 @@ export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other \
+.PHONY: help demo test test-fast test-long test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
 	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
 	setup setup-build bench \
 	bench-pool bench-scaling
@@ -97,6 +97,14 @@ modules-other: setup
 	@mkdir -p build/other
 	@kdir=$$(scripts/other-kernel.sh) && RUSTC=$$(scripts/other-kernel.sh --rustc) && export RUSTC && \
 	scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(CURDIR)/build/other' rds-kunit=y \
+		KRUSTFLAGS='-D warnings' KCFLAGS=-Werror modules
+
+# Compiles for another architecture. The clang of the test kernels can, so nothing is installed.
+modules-arm64: export KBUILD_MODPOST_WARN := 1
+modules-arm64: setup
+	@mkdir -p build/arm64
+	@kdir=$$(scripts/other-kernel.sh --arm64) && \
+	scripts/kmake.sh "$$kdir" ARCH=arm64 M='$(CURDIR)' MO='$(CURDIR)/build/arm64' rds-kunit=y \
 		KRUSTFLAGS='-D warnings' KCFLAGS=-Werror modules
 
 # Does not depend on "modules": root may not have the tools that build them.
@@ -226,6 +234,7 @@ kunit: setup
 lint: override FLAVOR := release
 lint: kernel
 	@scripts/other-kernel.sh >/dev/null
+	@scripts/other-kernel.sh --arm64 >/dev/null
 	@$(PYTHON) scripts/lint.py
 
 print-kdir:

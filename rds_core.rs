@@ -12,9 +12,15 @@ mod ib_transport;
 mod kapi;
 mod loop_transport;
 mod msg;
+mod params;
 mod proto;
+mod rdma_mem;
 mod recv_pool;
 mod sock;
+mod socket;
+mod stats;
+mod trace;
+mod uapi;
 
 use cm::{
     laddr::{AddrEvents, LocalAddrs},
@@ -24,16 +30,15 @@ use conn::{Bounds, Node, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
-    params,
     rdma::{ClientRegistration, FaultInjection},
     shrinker::total_memory,
     sync::OwnedQueue,
     sysctl::Directory,
 };
 use kernel::sync::Arc;
-use msg::Socket;
 use proto::{idle::IdleTimeouts, wire::FragmentSize};
 use recv_pool::{Counters, Limit, Limits};
+use socket::Socket;
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]
@@ -86,7 +91,7 @@ struct RdsModule {
         Directory<ib_transport::IbTunables>,
     ),
     _views: Views,
-    _listeners: Listeners,
+    _listeners: Listeners<Ib>,
     _connections: Connections,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,

@@ -15,12 +15,12 @@
 #include <linux/net.h>
 #include <linux/notifier.h>
 #include <linux/poll.h>
-#include <linux/rds.h>
 #include <linux/socket.h>
 #include <linux/sysctl.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/compat.h>
 #include <net/net_namespace.h>
 #include <net/netns/generic.h>
 #include <net/sock.h>
@@ -41,5 +41,13 @@
 #ifdef RDS_RUST_KUNIT_IOMMU
 #include "helpers_kunit.h"
 #endif
+
+/* Numbers whose macros bindgen cannot evaluate. Kbuild removes the prefix from the result. */
+const __poll_t RDS_RUST_CONST_EPOLLIN = EPOLLIN;
+const __poll_t RDS_RUST_CONST_EPOLLOUT = EPOLLOUT;
+const __poll_t RDS_RUST_CONST_EPOLLERR = EPOLLERR;
+const __poll_t RDS_RUST_CONST_EPOLLRDNORM = EPOLLRDNORM;
+const __poll_t RDS_RUST_CONST_EPOLLWRNORM = EPOLLWRNORM;
+const __poll_t RDS_RUST_CONST_EPOLLWRBAND = EPOLLWRBAND;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Module parameters. */
+/* Module parameters. The functions have no arguments, so Kbuild declares them safe for Rust. */
 #ifndef RDS_RUST_HELPERS_PARAMS_H
 #define RDS_RUST_HELPERS_PARAMS_H
 

@@ -4,25 +4,23 @@
 #define CREATE_TRACE_POINTS
 #include "rds_trace.h"
 
-void rds_rust_trace_state(const struct rds_trace_conn *conn, const struct rds_trace_name *event,
-			  const struct rds_trace_name *from, const struct rds_trace_name *to)
+void rds_rust_trace_state(struct rds_trace_conn conn, struct rds_trace_name event,
+			  struct rds_trace_name from, struct rds_trace_name to)
 {
-	trace_rds_conn_state(conn, event, from, to);
+	trace_rds_conn_state(&conn, &event, &from, &to);
 }
 
-void rds_rust_trace_dropped(const struct rds_trace_conn *conn, const struct rds_trace_name *reason,
-			    u64 count)
+void rds_rust_trace_dropped(struct rds_trace_conn conn, struct rds_trace_name reason, u64 count)
 {
-	trace_rds_drop(conn, reason, count);
+	trace_rds_drop(&conn, &reason, count);
 }
 
-void rds_rust_trace_failed(const struct rds_trace_conn *conn, const struct rds_trace_name *what,
-			   int code)
+void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code)
 {
-	trace_rds_error(conn, what, code);
+	trace_rds_error(&conn, &what, code);
 }
 
-void rds_rust_trace_port(const u8 addr[16], u16 port, bool full)
+void rds_rust_trace_port(struct rds_trace_addr addr, u16 port, bool full)
 {
-	trace_rds_congestion(addr, port, full);
+	trace_rds_congestion(&addr, port, full);
 }

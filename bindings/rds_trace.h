@@ -6,8 +6,11 @@
 #if !defined(RDS_RUST_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
 #define RDS_RUST_TRACE_H
 
+#include <linux/string.h>
 #include <linux/tracepoint.h>
 #include "helpers_trace.h"
+
+#define rds_trace_len(name) strnlen((const char *)(name)->text, sizeof((name)->text))
 
 TRACE_EVENT(rds_conn_state,
 	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_name *event,
@@ -17,9 +20,9 @@ TRACE_EVENT(rds_conn_state,
 		__array(u8, laddr, 16)
 		__array(u8, faddr, 16)
 		__field(u8, tos)
-		__string_len(event, event->at, event->len)
-		__string_len(from, from->at, from->len)
-		__string_len(to, to->at, to->len)
+		__string_len(event, event->text, rds_trace_len(event))
+		__string_len(from, from->text, rds_trace_len(from))
+		__string_len(to, to->text, rds_trace_len(to))
 	),
 	TP_fast_assign(
 		memcpy(__entry->laddr, conn->laddr, 16);
@@ -41,7 +44,7 @@ TRACE_EVENT(rds_drop,
 		__array(u8, faddr, 16)
 		__field(u8, tos)
 		__field(u64, count)
-		__string_len(reason, reason->at, reason->len)
+		__string_len(reason, reason->text, rds_trace_len(reason))
 	),
 	TP_fast_assign(
 		memcpy(__entry->laddr, conn->laddr, 16);
@@ -62,7 +65,7 @@ TRACE_EVENT(rds_error,
 		__array(u8, faddr, 16)
 		__field(u8, tos)
 		__field(int, code)
-		__string_len(what, what->at, what->len)
+		__string_len(what, what->text, rds_trace_len(what))
 	),
 	TP_fast_assign(
 		memcpy(__entry->laddr, conn->laddr, 16);
@@ -76,7 +79,7 @@ TRACE_EVENT(rds_error,
 );
 
 TRACE_EVENT(rds_congestion,
-	TP_PROTO(const u8 *addr, u16 port, bool full),
+	TP_PROTO(const struct rds_trace_addr *addr, u16 port, bool full),
 	TP_ARGS(addr, port, full),
 	TP_STRUCT__entry(
 		__array(u8, addr, 16)
@@ -84,7 +87,7 @@ TRACE_EVENT(rds_congestion,
 		__field(bool, full)
 	),
 	TP_fast_assign(
-		memcpy(__entry->addr, addr, 16);
+		memcpy(__entry->addr, addr->octets, 16);
 		__entry->port = port;
 		__entry->full = full;
 	),

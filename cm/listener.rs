@@ -11,23 +11,64 @@
 //! sender that claims another address gets no answer. A request that also forges the GIDs looks
 //! like one of the true owner: it ends the existing connection.
 
-use crate::conn::{ConnKey, Counter, NoConnection, Node, Transport};
-use crate::ib_transport::{Ib, IncomingConnection};
+use crate::conn::{ConnKey, NoConnection, Node, Request, Transport};
 use crate::kapi::{
     errno::Errno,
     net::Net,
     print::pr_warn_ratelimited,
-    rdma::{IncomingRequest, Listener, RequestHandler},
-    trace,
+    rdma::{IbDevice, IncomingRequest, Listener, RequestHandler},
 };
 use crate::proto::ib_private::{
-    negotiate, Addr, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
+    negotiate, Addr, Agreed, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
 };
+use crate::recv_pool::Pools;
+use crate::stats::Counter;
+use crate::trace;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernel::{fmt, prelude::*, sync::Arc};
 
 /// Backlog of each listener: requests that wait for their handler.
 const BACKLOG: u16 = 128;
+
+/// A transport that takes the requests of peers.
+pub(crate) trait RequestSink: Transport + Sized + 'static {
+    /// A reference that makes the removal of a device wait.
+    type Hold;
+
+    /// Makes the removal of a device wait, and returns its pools. Returns `None` if the transport
+    /// does not use the device, or it is being removed.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    fn hold(&self, device: &IbDevice) -> Option<(Self::Hold, Arc<Pools>)>;
+
+    /// Defers the rejection of a request until its network device is up. Returns `false` if it is
+    /// rejected at once.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn park(&self, request: IncomingRequest) -> bool;
+
+    /// Wraps a valid request for its connection. `agreed` is the content of the reply, `credit` the
+    /// number of receives that the peer offers, and `hold` keeps the device of the request.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn incoming(
+        this: &Arc<Self>,
+        request: IncomingRequest,
+        agreed: Agreed,
+        credit: u32,
+        hold: Self::Hold,
+    ) -> Result<KBox<dyn Request>>;
+}
 
 /// Reasons to refuse a request.
 enum Refusal {
@@ -73,12 +114,12 @@ fn mapped(addr: SocketAddr) -> Ipv6Addr {
 }
 
 /// State that the listeners share.
-pub(crate) struct Acceptor {
+pub(crate) struct Acceptor<T> {
     node: Arc<Node>,
-    transport: Arc<Ib>,
+    transport: Arc<T>,
 }
 
-impl Acceptor {
+impl<T: RequestSink> Acceptor<T> {
     fn key(&self, request: &IncomingRequest, private: &Private) -> Result<ConnKey, Refusal> {
         let laddr = mapped(request.local_addr());
         let faddr = mapped(request.remote_addr());
@@ -130,10 +171,7 @@ impl Acceptor {
             // and this is a CM handler. A device that is being removed has no pools.
             let (hold, pools) = request
                 .device()
-                .and_then(|device| {
-                    let hold = self.transport.hold(&device)?;
-                    Some((hold, self.transport.pools_of(&device)?))
-                })
+                .and_then(|device| self.transport.hold(&device))
                 .ok_or_else(|| Refusal::Connection(Error::from(Errno::NetUnreachable).into()))?;
             let connection = self
                 .node
@@ -152,10 +190,8 @@ impl Acceptor {
                 return Err(refusal);
             }
         };
-        let incoming =
-            IncomingConnection::new(self.transport.clone(), request, agreed, credit, hold);
-        let incoming =
-            KBox::new(incoming, GFP_KERNEL).map_err(|_| Refusal::Connection(ENOMEM.into()))?;
+        let incoming = T::incoming(&self.transport, request, agreed, credit, hold)
+            .map_err(|error| Refusal::Connection(error.into()))?;
         connection.request(incoming).map_err(|mut incoming| {
             incoming.reject(&connection);
             Refusal::Busy
@@ -163,7 +199,7 @@ impl Acceptor {
     }
 }
 
-impl RequestHandler for Acceptor {
+impl<T: RequestSink> RequestHandler for Acceptor<T> {
     const REFUSAL: &'static [u8] = Rejection::Other.data();
 
     fn request(&self, request: IncomingRequest) {
@@ -196,18 +232,18 @@ fn tell(port: u16, error: Error) {
 }
 
 /// The IPv4 and IPv6 listeners. Dropping them sleeps. No requests arrive afterwards.
-pub(crate) struct Listeners {
-    _v4: Listener<Acceptor>,
-    _v6: Option<Listener<Acceptor>>,
+pub(crate) struct Listeners<T: RequestSink> {
+    _v4: Listener<Acceptor<T>>,
+    _v6: Option<Listener<Acceptor<T>>>,
 }
 
-impl Listeners {
+impl<T: RequestSink> Listeners<T> {
     /// Listens on all addresses.
     ///
     /// # Context
     ///
     /// Process context. May sleep.
-    pub(crate) fn new(node: &Arc<Node>, transport: &Arc<Ib>) -> Result<Self> {
+    pub(crate) fn new(node: &Arc<Node>, transport: &Arc<T>) -> Result<Self> {
         let acceptor = Arc::new(
             Acceptor {
                 node: node.clone(),

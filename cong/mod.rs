@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Congestion control: full local ports, full ports of peers, and senders that wait for one.
+//! Congestion control: full local ports and full ports of peers.
 //!
 //! A socket with a slow reader marks its port in the map of its address. The map is sent to every
 //! peer with a connection to the address, and senders there hold back. The map is advisory:
@@ -10,8 +10,6 @@
 
 mod local;
 mod remote;
-mod waiters;
 
 pub(crate) use local::{Place, Registry};
 pub(crate) use remote::Remote;
-pub(crate) use waiters::Waiters;

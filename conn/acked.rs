@@ -7,11 +7,12 @@
 
 use super::{
     connection::{Tx, TxQueue},
-    Connection, Counter,
+    Connection,
 };
 use crate::kapi::sync::{Fifo, Peek, SpinLockBhGuard};
 use crate::msg::Message;
 use crate::proto::tx::AckError;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},

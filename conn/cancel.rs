@@ -4,14 +4,16 @@
 
 use super::{
     info::{QueueKind, BATCH},
-    Connection, Counter,
+    Connection,
 };
 use crate::kapi::{
     net::Sock,
     sync::{Fifo, Pick, Walk},
     task::without_io,
 };
-use crate::msg::{Message, SndbufCharge, Socket};
+use crate::msg::Message;
+use crate::socket::{SndbufCharge, Socket};
+use crate::stats::Counter;
 use core::cell::Cell;
 use kernel::{sync::Arc, workqueue::WorkItem};
 

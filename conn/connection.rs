@@ -13,16 +13,16 @@ use super::{
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
-    Counter, Node,
+    Node,
 };
-use crate::cong::{Remote, Waiters};
+use crate::cong::Remote;
 use crate::kapi::{
     net::SendMsg,
     sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
     task::UserId,
-    time, trace,
+    time,
 };
-use crate::msg::{Message, MsgOps, OpStatus, SndbufCharge};
+use crate::msg::{Message, MsgOps, OpStatus};
 use crate::proto::{
     credits::Credits,
     idle::IdleTracker,
@@ -33,6 +33,9 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
+use crate::socket::{SndbufCharge, TransportId, Waiters};
+use crate::stats::Counter;
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
@@ -261,9 +264,9 @@ impl Connection {
         pools: Arc<Pools>,
     ) -> Result<Arc<Self>> {
         let fragment = node
-            .ib
-            .as_ref()
-            .map_or_else(FragmentSize::default, |ib| ib.fragment());
+            .transports
+            .get(TransportId::Ib)
+            .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let queue = TxQueue {
             state: SendState::new(node.tunables.ack_policy()),
             unsent: Fifo::new(),

@@ -2,9 +2,10 @@
 
 //! Flow control of a connection. `proto::credits` has the rules.
 
-use super::{Connection, Counter};
+use super::Connection;
 use crate::kapi::sync::Peek;
 use crate::proto::credits::Credits;
+use crate::stats::Counter;
 use kernel::sync::atomic::Relaxed;
 
 impl Connection {

@@ -43,15 +43,13 @@ fn connections(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
 /// Writes the pools of all devices, and those that belong to no device.
 fn pools(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
     let mut result = Ok(());
-    if let Some(ib) = &node.ib {
-        ib.for_each_pools(&mut |owner, pools| {
-            for (name, pool) in pools.named() {
-                if result.is_ok() {
-                    result = page.write(fmt!("{} {}: {}\n", owner, name, pool));
-                }
+    node.transports.for_each_pools(&mut |owner, pools| {
+        for (name, pool) in pools.named() {
+            if result.is_ok() {
+                result = page.write(fmt!("{} {}: {}\n", owner, name, pool));
             }
-        });
-    }
+        }
+    });
     result
 }
 

@@ -7,17 +7,19 @@
 //! messages or requests. So two connections never number messages between the same addresses at
 //! once. A sender looks the connection up again and makes a new one.
 
-use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Counter, Node};
+use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Node};
 use crate::kapi::{
     sync::{cancel, cancel_delayed, Peek},
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::proto::{
     connect::{Event, State},
     idle::{IdleDecision, IdleProgress, IdleSnapshot},
     rx::Position,
 };
+use crate::stats::Counter;
+use crate::trace;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,

@@ -5,6 +5,7 @@
 use super::Connection;
 use crate::kapi::{sync::Walk, task};
 use crate::proto::{connect::State, info::RdmaPath};
+use crate::uapi::{RDS_INFO_CONNECTION_FLAG_CONNECTED, RDS_INFO_CONNECTION_FLAG_CONNECTING};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 /// Maximum number of messages that are visited each time their queue is locked.
@@ -46,9 +47,10 @@ impl Connection {
     ///
     /// Process context.
     pub(crate) fn info(&self) -> ConnInfo {
-        /// Source: `RDS_INFO_CONNECTION_FLAG_*` in `include/uapi/linux/rds.h`.
-        const CONNECTING: u8 = 2;
-        const CONNECTED: u8 = 4;
+        // CAST: each flag is one bit of a byte.
+        const CONNECTING: u8 = RDS_INFO_CONNECTION_FLAG_CONNECTING as u8;
+        const CONNECTED: u8 = RDS_INFO_CONNECTION_FLAG_CONNECTED as u8;
+        /// Flag of this module.
         const RESTING: u8 = 0x80;
         let tx = self.tx.lock();
         let state = self.state.load(Relaxed);

@@ -4,12 +4,13 @@
 //! long gets a keepalive, and the link is given up if no answer comes. `proto::keepalive` decides
 //! when.
 
-use super::{Connection, Counter, Node};
+use super::{Connection, Node};
 use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
 use crate::msg::Message;
 use crate::proto::keepalive::{
     KeepaliveDecision, KeepaliveLimit, LinkActivity, LinkSnapshot, Through,
 };
+use crate::stats::Counter;
 use core::convert::Infallible;
 use kernel::{
     sync::{atomic::Relaxed, Arc},

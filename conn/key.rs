@@ -2,7 +2,8 @@
 
 //! The key of a connection, and the text forms of its addresses.
 
-use crate::kapi::{net::Net, trace};
+use crate::kapi::net::Net;
+use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*};
 

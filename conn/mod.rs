@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that the sockets of this node share: the bind table, the connections to other nodes, and
-//! the counters.
+//! Connections to other nodes: their queues, states and workers, and the interface of transports.
 
 #![deny(unsafe_code)]
 
-mod accounts;
 mod acked;
-mod binds;
-mod bounce_room;
 mod cancel;
 mod connection;
 mod credits;
@@ -22,30 +18,24 @@ mod node;
 mod offenders;
 mod receive;
 mod recv_reserve;
-mod stats;
 mod table;
 mod transport;
+mod transports;
 mod tunables;
 mod turns;
+mod upper;
 mod violation;
 mod worker;
 
-pub(crate) use accounts::{Account, Holder};
-pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
-pub(crate) use bounce_room::{BounceCharge, BounceRoom};
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
 pub(crate) use key::{AsIs, ConnKey, ShownAddr};
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use receive::ReceiveError;
-pub(crate) use stats::{Counter, Stats};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{ConnTable, Full, PositionPlace, Positions, TableSlot};
-pub(crate) use transport::{
-    Endpoint, EndpointProgress, Link, LocalMemory, Mapped, MrDevice, OnRelease, OpKind, Reached,
-    RemoteMemory, Request, Transport,
-};
+pub(crate) use transport::{Endpoint, EndpointProgress, Link, Reached, Request, Transport};
 pub(crate) use tunables::Tunables;
 pub(crate) use turns::Turns;

@@ -1,42 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that the sockets of this node share.
+//! This node: the state of its sockets, and its connections.
 
 use super::{
-    accounts::Accounts,
-    bounce_room::BounceRoom,
     connection::Connection,
     key::ConnKey,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
-    transport::{Mapped, OnRelease, OpKind, RemoteMemory, Transport},
+    transport::Transport,
+    transports::Transports,
     turns::Turns,
-    BindTable, Counter, Stats, Tunables,
+    Tunables,
 };
-use crate::cong;
 use crate::kapi::{
     errno::Errno,
-    net::{IpBits, Net, Sock},
-    pin::PinnedMemory,
+    net::{Net, Sock},
     print::{pr_attempt_ratelimited, pr_info_ratelimited},
-    rdma::Access,
-    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, Peek, SpinLockBh},
+    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
     task::UserId,
-    time, trace,
+    time,
 };
-use crate::msg::{Bound, MsgMeta, Peer, PongBudget, Socket, TransportId};
-use crate::proto::{idle::IdleTimeouts, rcvbuf, tx::first_sequence};
+use crate::msg::PongBudget;
+use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
 use crate::recv_pool::Pools;
-use core::net::Ipv6Addr;
-use kernel::{
-    fmt,
-    prelude::*,
-    rbtree::CursorMut,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
-    workqueue::DelayedWork,
-};
+use crate::socket::{Bound, NetState, Peer, Socket};
+use crate::stats::Counter;
+use crate::trace;
+use core::{net::Ipv6Addr, ops::Deref};
+use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
 
 /// Maximum number of connections that are visited each time the table is locked.
 const BATCH: usize = 32;
@@ -112,48 +102,35 @@ impl NodeConnections {
     }
 }
 
-/// This node. Created when the module is loaded, and dropped when nothing uses it any more.
+/// This node: the state of its sockets, to which it dereferences, and their connections. Created
+/// when the module is loaded, and dropped when nothing uses it any more.
 ///
 /// # Context
 ///
-/// Methods without this section are for process context and may sleep, except
-/// [`Self::pool_limit`], [`Self::begin_stamps`] and [`Self::note_tracing`], which have no
-/// restriction.
+/// Methods without this section are for process context and may sleep.
 #[pin_data]
 pub(crate) struct Node {
-    pub(crate) stats: Stats,
     pub(crate) tunables: Arc<Tunables>,
-    pub(crate) binds: BindTable,
-    /// Congestion maps of the addresses of this node.
-    pub(crate) cong: cong::Registry,
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
     /// Limits on idle times of connections.
     pub(super) idle_timeouts: IdleTimeouts,
-    /// Bytes of unread messages that a socket may have in any case.
-    pub(crate) unread_patience: u64,
-    /// Charges of users for shared memory.
-    pub(crate) accounts: Arc<Accounts>,
-    pub(crate) bounce_room: Arc<BounceRoom>,
     /// Sockets that have to wait before their next operation.
     #[pin]
     pub(crate) turns: Turns,
     /// Limit on answers to pings that wait for peers.
     pub(super) pong_budget: PongBudget,
-    /// Number of sockets that request timestamps of the receive path.
-    tracing: Atomic<u32>,
     #[pin]
     pub(super) looks: DelayedWork<Node, 0>,
     #[pin]
     pub(super) listening: DelayedWork<Node, 1>,
     #[pin]
     pub(super) calling: DelayedWork<Node, 2>,
-    /// Runs the periodic checks of all connections. Its work never waits for a peer.
-    pub(super) queue: Arc<OwnedQueue>,
+    /// State of the sockets.
+    net_state: NetState,
     /// Runs the workers of connections.
     pub(super) workers: Arc<OwnedQueue>,
-    /// Transport to other nodes.
-    pub(crate) ib: Option<Arc<dyn Transport>>,
+    pub(crate) transports: Transports,
 }
 
 impl Node {
@@ -173,10 +150,7 @@ impl Node {
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                stats: Stats::new()?,
                 tunables,
-                binds: BindTable::new(memory)?,
-                cong: cong::Registry::new()?,
                 connections <- new_spinlock_bh!(
                     NodeConnections {
                         tree: ConnTable::new(bounds),
@@ -186,69 +160,18 @@ impl Node {
                     },
                     "Node::connections"
                 ),
-                queue,
+                net_state: NetState::new(queue, memory)?,
                 workers,
                 idle_timeouts,
-                unread_patience: rcvbuf::patience(memory),
-                accounts: Accounts::new()?,
-                bounce_room: BounceRoom::new()?,
                 turns <- Turns::new(),
                 pong_budget: PongBudget::new()?,
-                tracing: Atomic::new(0),
                 looks <- kernel::new_delayed_work!("Node::looks"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 calling <- kernel::new_delayed_work!("Node::calling"),
-                ib,
+                transports: Transports::new(ib),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Returns `true` if the RDMA transport is available.
-    pub(crate) fn has_ib(&self) -> bool {
-        self.ib.is_some()
-    }
-
-    /// Returns the maximum size of each pool, in bytes.
-    pub(crate) fn pool_limit(&self) -> usize {
-        self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
-    }
-
-    /// Returns `true` if an RDMA device has a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep, unless the answer is cached.
-    #[inline]
-    pub(crate) fn has_ib_address(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
-        match &self.ib {
-            Some(ib) => ib.claims(net, addr, scope),
-            None => Ok(false),
-        }
-    }
-
-    /// Returns timestamps for an arriving message, if a socket may request them. `None` also if
-    /// there is no memory.
-    #[inline]
-    pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
-        if self.tracing.peek() == 0 {
-            return None;
-        }
-        MsgMeta::with_stamps()
-    }
-
-    /// Counts a socket whose request for timestamps changes. `idle` means that it had none,
-    /// `idle_now` that it has none now.
-    pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
-        match (idle, idle_now) {
-            (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
-            (false, true) => drop(self.tracing.fetch_sub(1, Relaxed)),
-            _ => {}
-        }
     }
 
     /// Returns the connection between two addresses, or creates it for a program of `user` if there
@@ -315,81 +238,10 @@ impl Node {
 
     /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        let pool_bytes = self.ib.as_ref().map_or(0, |ib| ib.pool_bytes());
         self.stats
-            .iter(pool_bytes)
+            .iter(self.transports.pool_bytes())
             .for_each(|(name, value)| each(name, value));
-        if let Some(ib) = &self.ib {
-            ib.for_each_counter(each);
-        }
-    }
-
-    /// Returns the pools for messages from a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `ENETUNREACH` if there is no transport to other nodes.
-    /// - `ENOMEM`
-    pub(crate) fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
-        let ib = self.ib.as_ref().ok_or(Errno::NetUnreachable)?;
-        ib.pools(addr, scope)
-    }
-
-    /// Registers memory of a program for access by peers of a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::register`].
-    pub(crate) fn register(
-        &self,
-        bound: &Bound,
-        memory: PinnedMemory,
-        access: Access,
-    ) -> Result<KBox<dyn RemoteMemory>> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.register(bound.addr, bound.scope, memory, access)
-    }
-
-    /// Returns the boundary (power of two, in bytes) that one local buffer must not cross, on the
-    /// device of a local address.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::max_contiguous_map`].
-    pub(crate) fn max_contiguous_map(&self, bound: &Bound) -> Result<u64> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.max_contiguous_map(bound.addr, bound.scope)
-    }
-
-    /// Maps memory of a program on the device of a local address, for a local operation.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP` if there is no transport that can do that.
-    /// - Those of [`Transport::map`].
-    pub(crate) fn map(
-        &self,
-        bound: &Bound,
-        memory: PinnedMemory,
-        needs: OpKind,
-        then: Arc<dyn OnRelease>,
-    ) -> Result<Mapped> {
-        let ib = self.ib.as_ref().ok_or(Errno::NotSupported)?;
-        ib.map(bound.addr, bound.scope, memory, needs, then)
-    }
-
-    /// Waits until the device of a local address has released all memory that was dropped before.
-    ///
-    /// # Errors
-    ///
-    /// - Those of [`Transport::settle_memory`].
-    pub(crate) fn settle_memory(&self, bound: &Bound) -> Result {
-        match &self.ib {
-            Some(ib) => ib.settle_memory(bound.addr, bound.scope),
-            None => Ok(()),
-        }
+        self.transports.for_each_counter(each);
     }
 
     /// Calls `each`, without a lock, for all connections, until it fails. Connections that are
@@ -416,52 +268,6 @@ impl Node {
                 return Ok(());
             }
         }
-    }
-
-    /// Marks a port of this node in the map of its address: full, or not any more.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` if the port is full and there is no memory for the map. This is counted.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt.
-    pub(crate) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
-        if bound.transport != TransportId::Loop {
-            self.cong
-                .mark(place_of(net, bound), bound.port, full)
-                .inspect_err(|_| self.note_lost_mark(bound))?;
-        }
-        trace::congestion(bound.addr, bound.port, full);
-        Ok(())
-    }
-
-    /// Counts and traces that no peer is notified of a full port.
-    #[cold]
-    fn note_lost_mark(&self, bound: &Bound) {
-        let reason = Counter::CongUpdateFailed;
-        self.stats.inc(reason);
-        trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
-    }
-
-    /// Sends the map of an address, which has changed, to all peers. A connection that comes up
-    /// meanwhile sends it by itself.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt, no lock held.
-    pub(crate) fn send_congestion_maps(&self, net: Net, bound: &Bound) {
-        if bound.transport == TransportId::Loop {
-            return;
-        }
-        self.walk_of(net, bound.addr, None, |connection| {
-            let same = connection.key.local_scope() == bound.scope;
-            if same && connection.send_congestion_map() {
-                self.stats.inc(Counter::CongUpdateQueued);
-            }
-            true
-        });
     }
 
     /// Cancels the unacknowledged messages of a socket that is being closed. They are most likely
@@ -527,7 +333,7 @@ impl Node {
     ///
     /// Those of `each`. Dropping a connection that was forgotten meanwhile does not sleep, because
     /// it has no endpoint.
-    fn walk_of(
+    pub(super) fn walk_of(
         &self,
         net: Net,
         laddr: Ipv6Addr,
@@ -587,11 +393,11 @@ impl Node {
     }
 }
 
-/// Returns the address in whose map the port of a socket is.
-fn place_of(net: Net, bound: &Bound) -> cong::Place {
-    cong::Place {
-        net,
-        addr: bound.addr,
-        scope: bound.scope,
+impl Deref for Node {
+    type Target = NetState;
+
+    #[inline]
+    fn deref(&self) -> &NetState {
+        &self.net_state
     }
 }

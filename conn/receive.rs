@@ -13,14 +13,14 @@
 //! A frame for whose message there is no memory stays with the caller, which passes it again. The
 //! device's worker allocates the memory meanwhile.
 
-use super::{recv_reserve::RecvReserve, violation::Violation, BindKey, Connection, Counter};
+use super::{recv_reserve::RecvReserve, violation::Violation, Connection};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
     rdma::DeviceId,
     sync::{Item, Peek},
 };
-use crate::msg::{Incoming, Message, MsgMeta, Payload, PongSlot, Socket};
+use crate::msg::{Message, PongSlot};
 use crate::proto::{
     packed::Unpacker,
     rdma::RdmaExthdrs,
@@ -28,6 +28,8 @@ use crate::proto::{
     wire::{Header, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::BufMut;
+use crate::socket::{BindKey, Incoming, MsgMeta, Payload, Socket};
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{aref::ARef, atomic::Relaxed, Arc},

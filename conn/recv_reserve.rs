@@ -6,9 +6,9 @@
 //! for memory. What the message does not need stays until the link ends.
 
 use crate::kapi::sync::Item;
-use crate::msg::{Incoming, MsgMeta};
 use crate::proto::packed;
 use crate::recv_pool::BufMut;
+use crate::socket::{Incoming, MsgMeta};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 

@@ -12,7 +12,7 @@ use crate::kapi::{
     task::without_io,
     time,
 };
-use crate::msg::Socket;
+use crate::socket::Socket;
 use core::ptr;
 use kernel::{
     prelude::*,

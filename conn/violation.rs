@@ -2,8 +2,8 @@
 
 //! Rules that a peer can violate, and the counters of violations.
 
-use super::Counter;
 use crate::proto::{packed::SplitError, rx::RxError, tx::AckError, wire::HeaderError};
+use crate::stats::Counter;
 use kernel::{fmt, prelude::*};
 
 /// Reason to end the connection: the rule that the peer violated.

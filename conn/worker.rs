@@ -9,20 +9,23 @@
 use super::{
     info::BATCH,
     transport::{Endpoint, Reached, Request},
-    Connection, Counter,
+    Connection,
 };
 use crate::kapi::{
     errno::Errno,
     print::{may_print, pr_change_ratelimited, About},
     sync::Fifo,
     task::without_io,
-    time, trace,
+    time,
 };
 use crate::msg::Message;
 use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
+use crate::socket::TransportId;
+use crate::stats::Counter;
+use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
@@ -372,8 +375,8 @@ impl Connection {
     }
 
     fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let transport = self.node.ib.clone().ok_or(ENODEV)?;
-        worker.endpoint = Some(transport.resolve(self)?);
+        let transport = self.node.transports.get(TransportId::Ib).ok_or(ENODEV)?;
+        worker.endpoint = Some(transport.clone().resolve(self)?);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Periodic check of all queue pairs of a device for missing completions.
 //! `proto::completion_watchdog` decides how long a completion may take.
 
-use super::{endpoint_list::EndpointList, mr_pool::MrPool, qp_context::QpContext, IbTunables};
+use super::{endpoint_list::EndpointList, mr::MrPool, IbTunables};
 use crate::kapi::{
     sync::{cancel_delayed, OwnedQueue},
     task::without_io,
@@ -84,10 +84,8 @@ impl CqWatchdog {
 
     fn check(self: &Arc<Self>) {
         let timeout = self.tunables.timeout();
-        self.users.for_each(
-            |_, user| user.qp.clone(),
-            |qp| QpContext::check_progress(&qp, timeout),
-        );
+        self.users
+            .for_each(|_, user| user.qp.clone(), |qp| qp.check_progress(timeout));
         self.regions.note_progress();
         if !self.users.is_empty() {
             self.begin();

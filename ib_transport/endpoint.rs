@@ -3,33 +3,32 @@
 //! One attempt to connect, and the connection that it becomes: a CM id and its queue pair.
 
 use super::{
-    deferred::DeferredCmId,
-    device::{Device, DeviceUse, Ib},
+    device::{Device, DeviceUse},
     endpoint_list::Hold,
+    endpoint_shared::EndpointShared,
+    ib::Ib,
     private::{cm_port, socket_addr, PrivateBytes},
     qp_context::QpContext,
+    quirks::DeferredCmId,
     recv_ring::{Least, RecvRingPolicy},
+    ring_service::RNR_TIMER,
 };
-use crate::cm::laddr::LocalAddrs;
-use crate::conn::{Connection, Counter, Endpoint, EndpointProgress, Link, Reached, Request};
+use crate::conn::{Connection, Endpoint, EndpointProgress, Link, Request};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits},
-    print::pr_info_ratelimited,
-    rdma::{CmEvent, CmHandler, CmId, ConnParams, DeviceId, IncomingRequest, Qp, RnrTimer},
-    sync::{Peek, Section},
+    rdma::{CmId, ConnParams, IncomingRequest, Qp},
+    sync::Section,
 };
 use crate::proto::credits::Credits;
-use crate::proto::ib_private::{check_reply, Addr, Agreed, Private, Rejection, Version};
+use crate::proto::ib_private::{Addr, Agreed, Private, Rejection, Version};
 use crate::proto::info::RdmaPath;
 use crate::proto::resolve::AddressPatience;
 use crate::proto::wire::FragmentSize;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc, SetOnce,
-    },
+    sync::{atomic::Relaxed, Arc},
 };
 
 /// Timeout in milliseconds for resolving a route.
@@ -43,218 +42,6 @@ const RNR_RETRY_COUNT: u8 = 7;
 
 /// Bits of a type of service that are the service level.
 const SERVICE_LEVELS: u8 = 0xf;
-
-/// RNR timer for peers that are faster than the local receive ring grows.
-pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
-
-/// State of an endpoint that its worker shares with event handlers.
-pub(super) struct EndpointShared {
-    connection: Arc<Connection>,
-    pub(super) progress: EndpointProgress,
-    /// Private data of the local request, compared with the reply. Empty on the passive side.
-    proposed: SetOnce<Private>,
-    /// Payload bytes of a fragment: as agreed, once the connection is established.
-    fragment: Atomic<u32>,
-    /// The agreed version.
-    version: SetOnce<Version>,
-    /// The device requires that the active side sends first: see
-    /// [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::active_side_first).
-    active_side_first: Atomic<bool>,
-    /// The peer serves no reads and atomics. The device would never complete them, or end the
-    /// connection.
-    peer_has_no_responder: Atomic<bool>,
-    /// The device that had the local address at the start, if that was certain. It may differ from
-    /// the endpoint's: iWARP accepts a request that arrives through another device.
-    home: Option<Option<DeviceId>>,
-    /// The local address has left the endpoint's device, and the worker was notified.
-    moved: Atomic<bool>,
-}
-
-impl EndpointShared {
-    /// Creates the state of an endpoint without a device. May sleep.
-    pub(super) fn new(
-        transport: &Ib,
-        connection: &Arc<Connection>,
-        fragment: FragmentSize,
-    ) -> Result<Arc<Self>> {
-        let home = transport.device_of_addr(&connection.key);
-        Ok(Arc::new(
-            Self {
-                connection: connection.clone(),
-                progress: EndpointProgress::new(),
-                proposed: SetOnce::new(),
-                fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
-                version: SetOnce::new(),
-                active_side_first: Atomic::new(false),
-                peer_has_no_responder: Atomic::new(false),
-                home,
-                moved: Atomic::new(false),
-            },
-            GFP_KERNEL,
-        )?)
-    }
-
-    /// Returns the fragment size. Any context.
-    #[inline]
-    pub(super) fn fragment(&self) -> FragmentSize {
-        FragmentSize::at_most(self.fragment.peek())
-    }
-
-    /// Returns the version once it is agreed. Any context.
-    pub(super) fn version(&self) -> Option<Version> {
-        self.version.copy()
-    }
-
-    /// Returns `true` if an established connection can carry reads and atomics. Any context.
-    pub(super) fn serves_reads(&self) -> bool {
-        !self.peer_has_no_responder.peek()
-    }
-
-    /// Sets the agreed number of outstanding reads and atomics. Called before establishment.
-    fn set_initiator_depth(&self, depth: u8) {
-        self.peer_has_no_responder.store(depth == 0, Relaxed);
-    }
-
-    /// Limits the fragment size to `size`, before the connection is established.
-    fn limit_fragment(&self, size: FragmentSize) {
-        self.fragment
-            .store(self.fragment().min(size).bytes(), Relaxed);
-    }
-
-    /// Records an event, and wakes the worker. Any context.
-    pub(super) fn note(&self, step: Reached) {
-        self.progress.set(step);
-        self.connection.wake_worker();
-    }
-
-    /// Gives up the endpoint if its local address has left `device`, its device. May sleep.
-    pub(super) fn check_address(&self, addrs: &LocalAddrs, device: DeviceId) {
-        let key = &self.connection.key;
-        let Some(now) = addrs.settled(IpBits::new(key.laddr), key.scope) else {
-            return;
-        };
-        if now == Some(device) || Some(now) == self.home || self.moved.xchg(true, Full) {
-            return;
-        }
-        self.connection.node.stats.inc(Counter::IbAddrMoved);
-        let what = match now {
-            Some(_) => "on another RDMA device now, going there",
-            None => "on no RDMA device any more, waiting for it",
-        };
-        self.connection
-            .note_failure("address moved", Errno::AddressNotAvailable);
-        pr_info_ratelimited!("{}: the local address is {}\n", key, what);
-        self.note(Reached::Moved);
-    }
-
-    /// Gives up the endpoint because its device is being removed. Any context.
-    pub(super) fn lose_device(&self) {
-        self.connection.note_failure("device removal", ENODEV);
-        self.note(Reached::Lost);
-    }
-
-    /// Returns `true` if the peer requested the connection.
-    pub(super) fn is_passive(&self) -> bool {
-        self.proposed.as_ref().is_none()
-    }
-
-    /// Handles the first frame. For the passive side it replaces the CM's last message, which may
-    /// be late or lost, and permits sending. Any context.
-    ///
-    /// The CM is not notified (`rdma_notify()`): Linux 7.2 does that in a work item, and destroying
-    /// the CM id earlier may block for a minute.
-    pub(super) fn note_first_frame(&self) {
-        if self.is_passive() {
-            self.note(Reached::Established);
-        }
-    }
-
-    /// Returns `true` if the reply to the local request is acceptable.
-    fn accepts_reply(&self, data: &[u8], initiator_depth: u8) -> bool {
-        // The passive side has checked the request before it accepted.
-        let Some(proposed) = self.proposed.as_ref() else {
-            return true;
-        };
-        // iWARP drivers report another value there, or none.
-        if !self.active_side_first.load(Relaxed) {
-            self.set_initiator_depth(initiator_depth);
-        }
-        let key = &self.connection.key;
-        let reply = match key.laddr.to_ipv4_mapped() {
-            Some(_) => Private::parse_v4(data),
-            None => Private::parse_v6(data),
-        };
-        match reply.map(|reply| (check_reply(proposed, &reply), reply.credit)) {
-            Ok((Ok(agreed), credit)) => {
-                self.limit_fragment(agreed.fragment);
-                let _: bool = self.version.populate(agreed.version);
-                self.connection.take_offer(credit);
-                true
-            }
-            Ok((Err(reject), _)) => {
-                pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
-                false
-            }
-            Err(error) => {
-                pr_info_ratelimited!("{}: the peer's reply is malformed: {:?}\n", key, error);
-                false
-            }
-        }
-    }
-}
-
-impl CmHandler for EndpointShared {
-    fn event(&self, event: CmEvent<'_>) {
-        let key = &self.connection.key;
-        if let Some((what, code)) = event.failure() {
-            self.connection.note_error(what, code);
-        }
-        let step = match event {
-            CmEvent::AddrResolved => Reached::AddrResolved,
-            CmEvent::AddrUnknown => Reached::AddrUnknown,
-            CmEvent::RouteResolved => Reached::RouteResolved,
-            // The active side's congestion map follows; it establishes the connection.
-            CmEvent::Established { .. }
-                if self.is_passive() && self.active_side_first.load(Relaxed) =>
-            {
-                return
-            }
-            CmEvent::Established {
-                private_data,
-                initiator_depth,
-            } => {
-                if self.accepts_reply(private_data, initiator_depth) {
-                    Reached::Established
-                } else {
-                    self.connection.note_failure("reply", EINVAL);
-                    Reached::Lost
-                }
-            }
-            CmEvent::Rejected {
-                reason,
-                by_consumer,
-                private_data,
-            } => {
-                pr_debug!("{}: rejected, reason {}\n", key, reason);
-                if by_consumer && Rejection::parse(private_data) == Rejection::Version {
-                    self.connection.note_refusal();
-                }
-                Reached::Rejected
-            }
-            // The queue pair of this number is gone already.
-            CmEvent::TimewaitExit => return,
-            CmEvent::Unreachable { .. }
-            | CmEvent::Disconnected
-            | CmEvent::DeviceRemoval
-            | CmEvent::AddrChange
-            | CmEvent::Error { .. } => {
-                pr_debug!("{}: {}\n", key, event);
-                Reached::Lost
-            }
-        };
-        self.note(step);
-    }
-}
 
 /// An endpoint. Fields are dropped in this order.
 pub(super) struct IbEndpoint {
@@ -284,7 +71,8 @@ impl IbEndpoint {
             return Err(EINVAL);
         }
         let section = transport.section()?;
-        let events = EndpointShared::new(transport, connection, transport.fragment)?;
+        let home = transport.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, transport.fragment, home)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(
             Self {
@@ -355,7 +143,7 @@ impl IbEndpoint {
         };
         let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
-        device_use.set_qp(&qp);
+        device_use.set_qp(qp.clone());
         let mut posted = QpContext::fill(&qp);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.
@@ -495,7 +283,7 @@ impl Endpoint for IbEndpoint {
 }
 
 /// A valid request of a peer, waiting for the worker. Fields are dropped in this order.
-pub(crate) struct IncomingConnection {
+pub(super) struct IncomingConnection {
     request: Option<IncomingRequest>,
     /// The content of the reply.
     agreed: Agreed,
@@ -507,7 +295,7 @@ pub(crate) struct IncomingConnection {
 }
 
 impl IncomingConnection {
-    pub(crate) fn new(
+    pub(super) fn new(
         transport: Arc<Ib>,
         request: IncomingRequest,
         agreed: Agreed,
@@ -547,7 +335,8 @@ impl Request for IncomingConnection {
         }
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let events = EndpointShared::new(&self.transport, connection, self.agreed.fragment)?;
+        let home = self.transport.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, self.agreed.fragment, home)?;
         let _: bool = events.version.populate(self.agreed.version);
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(

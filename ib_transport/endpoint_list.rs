@@ -3,12 +3,13 @@
 //! List of the endpoints that use a device. Removal of the device waits until it is empty and no
 //! [`Hold`] is left.
 
-use super::{endpoint::EndpointShared, qp_context::QpContext};
+use super::endpoint_shared::EndpointShared;
 use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
-    rdma::{DeviceId, Qp},
+    rdma::{DeviceId, SendProgress},
     sync::{new_spinlock_bh, Sections, SpinLockBh, SpinLockBhGuard},
 };
+use crate::proto::completion_watchdog::WatchdogTimeout;
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
@@ -18,11 +19,51 @@ use kernel::{
 /// Number of entries visited each time the list is locked.
 const BATCH: usize = 32;
 
+/// Time of the next check of a connection by the device's worker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NextCheck {
+    /// Only when the connection requests it.
+    Done,
+    AtNextPeriod,
+    /// After a short delay: nothing is posted, or the peer may have to be sent a header.
+    Soon,
+}
+
+/// The queue pair of an endpoint, as its device sees it.
+///
+/// # Context
+///
+/// Methods without this section may be called in any context except hard interrupt.
+pub(crate) trait EndpointQp: Send + Sync {
+    /// Returns the progress of the device with the send queue.
+    fn send_progress(&self) -> SendProgress;
+
+    /// Makes the device send a header and report its completion. If there is no room, the header
+    /// waits, or the watchdog gives up the connection.
+    fn send_something(&self);
+
+    /// Checks for completions that are missing for longer than `timeout`.
+    fn check_progress(&self, timeout: WatchdogTimeout);
+
+    /// Gives up the connection because posted sends do not complete.
+    fn give_up_sending(&self, what: &str);
+
+    /// Returns `true` if the receive ring needs a check before the period ends.
+    fn asks(&self) -> bool;
+
+    /// Refills the receive ring if softirqs could not, and adapts its depth at the end of a period.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn service_ring(&self, period_ends: bool) -> NextCheck;
+}
+
 /// An endpoint that uses a device.
 pub(super) struct EndpointEntry {
     pub(super) events: Arc<EndpointShared>,
     /// The endpoint's queue pair, once it is created.
-    pub(super) qp: Option<Arc<Qp<QpContext>>>,
+    pub(super) qp: Option<Arc<dyn EndpointQp>>,
 }
 
 /// The endpoints of a device, by number. Numbers are not reused.
@@ -46,7 +87,7 @@ impl UserList {
 
 /// The endpoints that use a device. The list may outlive the device, and is empty then.
 #[pin_data]
-pub(super) struct EndpointList {
+pub(crate) struct EndpointList {
     device: DeviceId,
     /// Sections in which a CM id may be bound to another device.
     pub(super) sections: Arc<Sections>,
@@ -125,14 +166,14 @@ impl EndpointList {
     }
 
     /// Sets the queue pair of an endpoint.
-    pub(super) fn set_qp(&self, number: u64, qp: &Arc<Qp<QpContext>>) {
+    pub(super) fn set_qp(&self, number: u64, qp: Arc<dyn EndpointQp>) {
         if let Some(user) = self.users.lock().tree.get_mut(&number) {
-            user.qp = Some(qp.clone());
+            user.qp = Some(qp);
         }
     }
 
     /// Returns the queue pair of an endpoint, if the endpoint exists and has one.
-    pub(super) fn qp(&self, number: u64) -> Option<Arc<Qp<QpContext>>> {
+    pub(super) fn qp(&self, number: u64) -> Option<Arc<dyn EndpointQp>> {
         self.users.lock().tree.get(&number)?.qp.clone()
     }
 

@@ -26,27 +26,52 @@
 //! Completions run in softirq and take the connection's queue lock. The CM calls its handlers in
 //! process context; they record the event and wake the worker.
 
+//! # Files
+//!
+//! A file uses only files and folders above it in this list:
+//!
+//! | File | Content |
+//! |---|---|
+//! | `private` | Addresses and private data in the form of the CM |
+//! | `tunables` | The settings |
+//! | `endpoint_shared` | State of an endpoint that the CM's handler and the worker share |
+//! | `endpoint_list` | The endpoints of a device, and the interface of their queue pairs to it |
+//! | `quirks/` | Code that only one driver needs; may be skipped |
+//! | `mr/` | Registered memory: `entry`, `free_list`, `reg_qp`, `pool` |
+//! | `cq_watchdog` | Periodic check for missing completions |
+//! | `device` | A device: its pools, its registered memory, and the checks of its endpoints |
+//! | `recv_ring` | Depth of a receive ring |
+//! | `qp_context` | State of an endpoint that completions use |
+//! | `ring_service` | Refill of receive rings |
+//! | `completions` | Handlers of completions and events of a queue pair |
+//! | `transmit` | Transmission of frames and operations |
+//! | `ib` | The devices of the transport |
+//! | `endpoint` | An attempt to connect, and the connection that it becomes |
+//! | `transport` | Interface to connections and sockets |
+//! | `client` | Devices that come and go |
+
 #![deny(unsafe_code)]
 
+mod client;
+mod completions;
 mod cq_watchdog;
-mod deferred;
 mod device;
 mod endpoint;
 mod endpoint_list;
+mod endpoint_shared;
+mod ib;
 #[cfg(rds_kunit)]
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
-mod mr_entry;
-pub(crate) mod mr_free_list;
-mod mr_pool;
+pub(crate) mod mr;
 mod private;
 mod qp_context;
-mod read_quiesce;
+mod quirks;
 mod recv_ring;
-mod reg_qp;
+mod ring_service;
 mod transmit;
+mod transport;
 mod tunables;
 
-pub(crate) use device::Ib;
-pub(crate) use endpoint::IncomingConnection;
+pub(crate) use ib::Ib;
 pub(crate) use tunables::IbTunables;

@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-QP context: receive ring and handlers of completions.
-//!
-//! A posted buffer belongs to the queue pair until its completion. A received one passes to the
-//! connection, which returns it if nothing was kept of it. Softirqs refill the ring; the device's
-//! worker does it when they find no memory. A failed completion ends the endpoint.
+//! Per-QP context: the state of an endpoint that its completions use.
 
-use super::{
-    device::Device,
-    endpoint::{EndpointShared, RNR_TIMER},
-    recv_ring::RecvRingPolicy,
-};
-use crate::conn::{Connection, Counter, Reached, ReceiveError};
+use super::{device::Device, endpoint_shared::EndpointShared};
+use crate::conn::{Connection, Reached};
 use crate::kapi::{
     errno::Errno,
-    print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
-    rdma::{Failure, Qp, QpConfig, QpEvent, QpHandler, Received, RnrTimer},
+    print::pr_warn_ratelimited,
+    rdma::{Qp, QpConfig},
     sync::{new_spinlock_bh, Peek, SpinLockBh},
     time,
 };
-use crate::msg::Owner;
 use crate::proto::{
     completion_watchdog::{CompletionWatchdog, CqSnapshot, WatchdogDecision, WatchdogTimeout},
     info::RdmaPath,
     wire::FragmentSize,
 };
-use crate::recv_pool::{Batch, Context, GrowError};
+use crate::recv_pool::GrowError;
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{
@@ -33,67 +25,6 @@ use kernel::{
         Arc, SetOnce,
     },
 };
-
-/// Maximum number of pings per period that shrink the receive ring of an idle connection.
-const MAX_PROBES: u32 = 64;
-
-/// Time in nanoseconds for which a ring may be starved while a partial message keeps memory. Then
-/// the connection is given up, see [`Device::may_give_up_one`]. Readers may take a while.
-const PATIENCE: u64 = 1_000_000_000;
-/// The same if the next endpoint can use smaller fragments.
-const LONG_PATIENCE: u64 = 30 * PATIENCE;
-
-/// Interval in nanoseconds of headers to the peer while the ring is starved. The peer gets no
-/// answers.
-const SIGN_OF_LIFE: u64 = 1_000_000_000;
-
-/// RNR timer while the ring is starved: the interval of the worker's checks. Earlier retries would
-/// only cost both nodes time.
-const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
-
-/// Reason why no receive could be posted.
-pub(super) enum FillError {
-    /// The pool is at its limit until readers free buffers or another ring shrinks.
-    Limit,
-    /// Memory is short, maybe only in pieces of the fragment size.
-    NoMemory,
-    Failed(Error),
-}
-
-impl From<Error> for FillError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<GrowError> for FillError {
-    fn from(error: GrowError) -> Self {
-        match error {
-            GrowError::Limit => Self::Limit,
-            GrowError::NoMemory => Self::NoMemory,
-            GrowError::Revoked => Self::Failed(ENODEV),
-        }
-    }
-}
-
-impl From<FillError> for Error {
-    fn from(why: FillError) -> Error {
-        match why {
-            FillError::Limit | FillError::NoMemory => ENOMEM,
-            FillError::Failed(error) => error,
-        }
-    }
-}
-
-/// Time of the next check of a connection by the device's worker.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum NextCheck {
-    /// Only when the connection requests it.
-    Done,
-    AtNextPeriod,
-    /// After a short delay: nothing is posted, or the peer may have to be sent a header.
-    Soon,
-}
 
 /// Context of an endpoint's queue pair.
 #[pin_data]
@@ -109,9 +40,9 @@ pub(super) struct QpContext {
     /// A transmission waits for room or for frames in flight. A completed send resumes it.
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
-    receiving: Atomic<bool>,
+    pub(super) receiving: Atomic<bool>,
     /// The worker has to check the endpoint before the period ends.
-    asks: Atomic<bool>,
+    pub(super) asks: Atomic<bool>,
     /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
     wanted: Atomic<u32>,
     /// State of the watchdog for missing completions.
@@ -170,7 +101,7 @@ impl QpContext {
     }
 
     /// Makes room for the buffer that transmission waits for. May sleep.
-    fn make_room(&self) {
+    pub(super) fn make_room(&self) {
         let len = self.wanted.xchg(0, Full);
         if len == 0 {
             return;
@@ -183,7 +114,7 @@ impl QpContext {
     }
 
     /// Requests a check of the endpoint at once. Any context.
-    fn tend_now(&self) {
+    pub(super) fn tend_now(&self) {
         self.asks.store(true, Relaxed);
         self.device.tend_now();
     }
@@ -225,123 +156,6 @@ impl QpContext {
         }
     }
 
-    /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
-    /// depth. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// - [`FillError`] if not even one is posted, so that nothing would ever complete.
-    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, FillError> {
-        let this = qp.handler();
-        loop {
-            let (missing, posted) =
-                qp.with_poll(|ring| (ring.depth.missing(), ring.depth.posted()));
-            if missing == 0 {
-                return Ok(true);
-            }
-            let mut batch = Batch::new();
-            let pool = this.device.pools.recv(this.events.fragment());
-            let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
-            if let Err(why) = found {
-                this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                if posted == 0 {
-                    return Err(why.into());
-                }
-                if qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
-                    continue;
-                }
-                return Ok(false);
-            }
-            qp.with_poll(|ring| -> Result {
-                let posted = qp.post_recv(&mut batch)?;
-                ring.note_posted(posted);
-                // Not later: another endpoint may have reset the credits by then.
-                this.tell_posted(posted, ring.depth.posted());
-                Ok(())
-            })?;
-        }
-    }
-
-    /// Refills the ring if softirqs could not, and adapts its depth at the end of a period. May
-    /// sleep.
-    pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
-        let this = qp.handler();
-        // The next endpoint of the connection may have begun.
-        if this.events.progress.has_ended() {
-            return NextCheck::Done;
-        }
-        // Cleared before all checks, so that a later request causes another check.
-        this.asks.xchg(false, Full);
-        let tended = Self::look_after(qp, period_ends);
-        if tended == NextCheck::Soon {
-            this.asks.store(true, Relaxed);
-        }
-        tended
-    }
-
-    fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
-        let this = qp.handler();
-        let stats = &this.connection.node.stats;
-        this.make_room();
-        this.connection.resume();
-        if qp.with_poll(|ring| ring.delayed.is_some()) {
-            Self::show_life(qp);
-            this.connection.fill_recv_reserve();
-            qp.resume();
-        }
-        if period_ends {
-            let decision = qp.with_poll(|ring| {
-                let decision = ring.depth.end_period(MAX_PROBES);
-                if decision.shrank {
-                    // Nothing is posted before the surplus is used, so advertising must not wait
-                    // for it.
-                    this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
-                }
-                decision
-            });
-            stats.add(Counter::IbRxRingShrunk, decision.shrank.into());
-            this.connection.probe(decision.ask);
-        }
-        if qp.with_poll(|ring| ring.depth.is_low()) {
-            stats.inc(Counter::IbRxRefillFromThread);
-            match Self::fill(qp) {
-                // With flow control the peer stops before the ring is empty. No frame of it causes
-                // a refill.
-                Ok(false) if this.controlled => {
-                    let posted = qp.with_poll(|ring| ring.depth.posted());
-                    this.tell_posted(0, posted);
-                    return if posted <= 1 {
-                        Self::on_ring_empty(qp)
-                    } else {
-                        NextCheck::Soon
-                    };
-                }
-                Ok(_) => {}
-                Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
-                    stats.inc(Counter::IbRxRingEmpty);
-                    this.give_up_for_memory("no receives", ENOMEM);
-                }
-                Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
-                // The queue pair is being closed.
-                Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
-                Err(FillError::Failed(error)) => this.give_up("no receives", error),
-            }
-        }
-        if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
-            // After a failure the peer only waits longer than needed.
-            let _ = qp.set_rnr_timer(RNR_TIMER);
-        }
-        if this.is_awaiting_first_frame() {
-            // The connection may not be up yet; the next check sends the header then.
-            this.connection.send_header();
-            NextCheck::Soon
-        } else if qp.with_poll(|ring| ring.depth.is_small()) {
-            NextCheck::Done
-        } else {
-            NextCheck::AtNextPeriod
-        }
-    }
-
     /// Makes the device send a header and report its completion. If there is no room, the header
     /// waits, or the watchdog gives up the connection. Any context except hard interrupt.
     pub(super) fn send_something(&self, qp: &Qp<Self>) {
@@ -378,213 +192,6 @@ impl QpContext {
                 );
                 this.give_up_sending("no report");
             }
-        }
-    }
-
-    /// Sends a header now and then to a peer from which nothing is received, so that it knows that
-    /// this node lives.
-    fn show_life(qp: &Qp<Self>) {
-        let now = time::monotonic_ns();
-        let is_due = qp.with_poll(|ring| {
-            let is_due = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
-            if is_due {
-                ring.told = now;
-            }
-            is_due
-        });
-        if is_due {
-            qp.handler().connection.send_header();
-        }
-    }
-
-    /// Handles a starved ring: at most the receive that flow control reserves is posted, and there
-    /// are no buffers. The peer waits, so no frame causes a refill; the worker has to try again.
-    ///
-    /// A partial message keeps its memory until the rest has arrived. If such messages keep all
-    /// memory, one of them has to go with its connection, and is sent again. If the receives of
-    /// idle connections keep it, the next endpoint uses small fragments, which come from another
-    /// pool.
-    fn on_ring_empty(qp: &Qp<Self>) -> NextCheck {
-        let this = qp.handler();
-        let stats = &this.connection.node.stats;
-        stats.inc(Counter::IbRxRingEmpty);
-        let now = time::monotonic_ns();
-        let since = qp.with_poll(|ring| {
-            if ring.starved_since == 0 {
-                ring.starved_since = now.max(1);
-            }
-            ring.starved_since
-        });
-        Self::show_life(qp);
-        if this.device.caps.receiver_not_ready
-            && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
-        {
-            // After a failure the peer only retries more often than needed, or the queue pair is
-            // not connected yet.
-            let _ = qp.set_rnr_timer(STARVED_TIMER);
-        }
-        let timeout = if this.connection.in_reassembly() {
-            Some(PATIENCE)
-        } else if this.events.fragment() != FragmentSize::K4 {
-            Some(LONG_PATIENCE)
-        } else {
-            None
-        };
-        let impatient = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
-        if impatient && this.device.may_give_up_one() {
-            qp.with_poll(|ring| ring.starved_since = 0);
-            stats.inc(Counter::IbRxStarvedDrop);
-            pr_info_ratelimited!(
-                "{}: giving the connection up for want of memory to receive\n",
-                this.connection.key
-            );
-            this.give_up_for_memory("no receives", ENOMEM);
-        }
-        NextCheck::Soon
-    }
-}
-
-impl QpHandler for QpContext {
-    type Poll = RecvRingPolicy;
-
-    fn received(
-        &self,
-        _qp: &Qp<Self>,
-        ring: &mut RecvRingPolicy,
-        message: Received,
-    ) -> Result<u32, Received> {
-        if !self.receiving.peek() {
-            self.receiving.store(true, Relaxed);
-            self.events.note_first_frame();
-            if self.device.caps.active_side_first {
-                // A READ may wait for this. Transmitters that take the lock after `resume` see the
-                // flag.
-                self.connection.resume();
-            }
-        }
-        let delayed = ring.delayed.take();
-        if delayed.is_none() && ring.depth.arrive() {
-            self.connection.node.stats.inc(Counter::IbRxRingGrown);
-            self.device.tend_later();
-        }
-        let device = self.device.id;
-        let Received { buf, len } = message;
-        let (mut buf, mut parts) = (Some(buf), delayed.unwrap_or(0));
-        let received = self.connection.receive(&mut buf, len, device, &mut parts);
-        match (received, buf.take()) {
-            (Ok(()), back) => buf = back,
-            (Err(ReceiveError::NoMemory), Some(buf)) => {
-                ring.delayed = Some(parts);
-                self.tend_soon();
-                return Err(Received { buf, len });
-            }
-            (Err(_), _) => {
-                self.fail();
-                return Ok(1);
-            }
-        }
-        match buf {
-            // Buffers that the ring does not need go back to the pool.
-            // CAST: A batch is small.
-            Some(buf) if ring.depth.wants_back(ring.spare.len() as u32) => {
-                drop(ring.spare.push(buf));
-            }
-            buf => drop(buf),
-        }
-        Ok(parts)
-    }
-
-    fn notified(&self) {
-        self.connection.node.stats.inc(Counter::IbEvtHandlerCall);
-    }
-
-    fn sent(&self, _qp: &Qp<Self>, reports: usize) {
-        self.connection
-            .node
-            .stats
-            .add(Counter::IbTxCqEvent, reports);
-        self.device.note_progress();
-        if self.blocked.peek() && self.blocked.xchg(false, Full) {
-            self.connection.resume();
-        }
-    }
-
-    fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
-        let flushed = failure.status.is_flush();
-        // Soft-RoCE flushes all requests if it has no memory to send, and reports nothing else.
-        if !flushed || !self.events.progress.has_ended() {
-            self.connection
-                .note_error(failure.queue.name(), failure.status.number());
-        }
-        // Errors that programs cause have a rate limit of their own, and hide no others.
-        let about = match failure.refused {
-            Some(_) => About::Attempt,
-            None => About::Trouble,
-        };
-        if !flushed && may_print(about) {
-            pr_info!(
-                "{}: {:?} failed: {} (vendor error {:#x})\n",
-                self.connection.key,
-                failure.queue,
-                failure.status.message(),
-                failure.vendor_err
-            );
-        }
-        if let Some(number) = failure.refused {
-            let owner = Owner::from_number(number);
-            self.connection.offenders.note(owner.user, owner.standing);
-            self.events.note(Reached::Fault);
-        } else {
-            self.fail();
-        }
-    }
-
-    fn misused(&self, opcode: u32) {
-        let stats = &self.connection.node.stats;
-        stats.inc(Counter::IbRxMisused);
-        // CAST: The number is small.
-        self.connection.note_error("receive opcode", opcode as i32);
-        pr_info_ratelimited!(
-            "{}: the peer has used up a receive with no message (opcode {}): dropping the connection\n",
-            self.connection.key,
-            opcode
-        );
-        self.fail();
-    }
-
-    fn not_flushed(&self, error: Error) {
-        self.connection.node.stats.inc(Counter::IbNotFlushed);
-        self.connection.note_failure("flush", error);
-        pr_warn_ratelimited!(
-            "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
-            self.connection.key,
-            error.to_errno()
-        );
-    }
-
-    fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRingPolicy) {
-        self.connection.flush_ack();
-        let frames = ring.depth.end_run();
-        if frames > 0 {
-            self.connection
-                .node
-                .stats
-                .add(Counter::IbRxCqEvent, frames as usize);
-        }
-        if !ring.depth.is_low() {
-            return;
-        }
-        self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
-        if ring.refill(qp).is_err() {
-            // The device's worker can wait for memory.
-            self.tend_now();
-        }
-    }
-
-    fn event(&self, _qp: &Qp<Self>, event: QpEvent) {
-        if let QpEvent::Fatal(event) = event {
-            self.connection.note_error("queue pair", event);
-            self.fail();
         }
     }
 }

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receive ring of a queue pair: its depth, and how it is refilled.
+//! Receive ring of a queue pair: its depth, and the buffers that can be posted again.
 //!
 //! The ring is locked with the polling of its completion queue. Buffers of the pool belong to the
-//! queue pair once they are posted; until then to the ring. Without buffers the ring stays as it
-//! is, and the worker of the device refills it.
+//! queue pair once they are posted; until then to the ring.
 
-use super::qp_context::QpContext;
-use crate::conn::Counter;
-use crate::kapi::rdma::Qp;
 use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
-use crate::recv_pool::{Batch, Context};
-use kernel::prelude::*;
+use crate::recv_pool::Batch;
 
 /// Number of receives that are posted for a new or idle connection, unless more are configured. One
 /// shard of the pool holds them if fragments are small, otherwise two.
@@ -86,27 +81,5 @@ impl RecvRingPolicy {
         if count > 0 {
             self.starved_since = 0;
         }
-    }
-
-    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
-    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
-    pub(super) fn refill(&mut self, qp: &Qp<QpContext>) -> Result {
-        let context = qp.handler();
-        while self.depth.missing() > 0 {
-            let wanted = (self.depth.missing() as usize)
-                .min(Batch::MAX)
-                .saturating_sub(self.spare.len());
-            let pool = context.device.pools.recv(context.events.fragment());
-            // Without new buffers the spare ones may suffice.
-            let _ = pool.alloc_many(wanted, Context::Atomic, &mut self.spare);
-            let posted = qp.post_recv(&mut self.spare)?;
-            if posted == 0 {
-                context.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                return Err(ENOMEM);
-            }
-            self.note_posted(posted);
-            context.tell_posted(posted, self.depth.posted());
-        }
-        Ok(())
     }
 }

@@ -14,7 +14,7 @@
 
 use super::qp_context::QpContext;
 use crate::cong;
-use crate::conn::{AsIs, Connection, Counter, Link, TxQueue};
+use crate::conn::{AsIs, Connection, Link, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
     rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
@@ -29,6 +29,7 @@ use crate::proto::{
     wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
 };
 use crate::recv_pool::{Context, FrameBuf};
+use crate::stats::Counter;
 use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
 /// With this many frames in flight, short messages wait until they fill a frame together, or some

@@ -2,9 +2,9 @@
 
 //! Safe wrappers for C interfaces of the kernel that the `kernel` crate does not cover.
 //!
-//! Only this folder and `bindings/` contain `unsafe` code. Nothing here depends on RDS, except the
-//! tracepoints and the prefix of the helper functions. Each file is written so that it could move
-//! into the `kernel` crate.
+//! Only this folder and `bindings/` contain `unsafe` code. Nothing here depends on RDS, except
+//! the prefix of the helper functions. Each file is written so that it could move into the `kernel`
+//! crate.
 
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
@@ -14,7 +14,6 @@ pub(crate) mod debugfs;
 pub(crate) mod errno;
 mod inline_bytes;
 pub(crate) mod net;
-pub(crate) mod params;
 pub(crate) mod pin;
 pub(crate) mod print;
 pub(crate) mod rdma;
@@ -23,6 +22,5 @@ pub(crate) mod sync;
 pub(crate) mod sysctl;
 pub(crate) mod task;
 pub(crate) mod time;
-pub(crate) mod trace;
 
 pub(crate) use inline_bytes::InlineBytes;

@@ -8,16 +8,16 @@
 
 #![deny(unsafe_code)]
 
-use crate::conn::{BindKey, Counter};
-use crate::kapi::{
-    net::{IpBits, SendMsg, Sock},
-    trace,
-};
-use crate::msg::{Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE};
+use crate::kapi::net::{IpBits, SendMsg, Sock};
 use crate::proto::{
     rdma::{Cookie, RdmaExthdrs},
     wire::PING_PORT,
 };
+use crate::socket::{
+    BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE,
+};
+use crate::stats::Counter;
+use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
 

@@ -7,7 +7,7 @@
 //! queue pair still has the buffer, the fragment cannot be posted again. Dropping the message
 //! releases its charge, see [`SndbufCharge`].
 
-use super::{FollowUp, PongSlot, RdmaOp, SndbufCharge, Socket};
+use super::{FollowUp, PongSlot, RdmaOp};
 use crate::kapi::{
     alloc::kmalloc_size,
     net::{SendMsg, Sock},
@@ -21,6 +21,7 @@ use crate::proto::{
     wire::{self, FragmentSize, Header, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::{Buf, BufMut, Context, FrameBuf, Pools};
+use crate::socket::{SndbufCharge, Socket};
 use kernel::prelude::*;
 
 /// Buffer of a fragment: room for the header, then the payload.

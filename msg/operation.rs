@@ -14,15 +14,16 @@
 //! acknowledges a later frame. Programs are notified in the order of posting. So each
 //! [`CompletionNotifier`] holds that of the next operation on its connection.
 
-use super::{notify_queue::Notification, SndbufCharge, Socket};
-use crate::conn::{BounceCharge, LocalMemory, OnRelease};
 use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
     sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
     task::UserId,
 };
-use crate::proto::{faults::Standing, rdma::Status};
+use crate::proto::faults::Standing;
+use crate::rdma_mem::{LocalMemory, OnRelease};
+use crate::socket::{BounceCharge, Notification, SndbufCharge, Socket};
+use crate::uapi::rdma::Status;
 use core::mem;
 use kernel::{
     prelude::*,

@@ -2,7 +2,7 @@
 
 //! Counters of buffer pools.
 
-use super::Pool;
+use crate::kapi::rdma::ArenaStats;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// Counters of rare events, shared by all pools of a node.
@@ -50,8 +50,8 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    pub(super) fn add(&mut self, pool: &Pool) {
-        let arena = pool.arena_stats();
+    /// Adds the memory of a pool, whose arena has these statistics.
+    pub(super) fn add(&mut self, arena: ArenaStats) {
         self.bytes = self.bytes.saturating_add(arena.bytes as u64);
         self.bufs = self.bufs.saturating_add(arena.in_use as u64);
         self.foreign = self.foreign.saturating_add(arena.foreign as u64);

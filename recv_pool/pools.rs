@@ -243,7 +243,8 @@ impl Pools {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn add_to(&self, holdings: &mut Holdings) {
-        self.all().iter().for_each(|pool| holdings.add(pool));
+        let stats = self.all().map(|pool| pool.arena_stats());
+        stats.into_iter().for_each(|arena| holdings.add(arena));
     }
 
     /// Returns the pools with names for people.

@@ -10,18 +10,28 @@ from pathlib import PurePosixPath
 
 MAX_LINES = 600
 
-# Layers from bottom to top. A layer may use itself, its neighbours in the row, and lower rows.
+# Layers from bottom to top. A layer may use itself and lower rows, not its neighbours in the row. So
+# no two folders use each other, directly or through others.
 LAYERS = (
     ("bindings",),
     ("kapi",),
     ("proto",),
-    ("conn", "msg", "cong", "recv_pool"),
-    ("ib_transport", "cm", "loop_transport", "tcp_transport"),
+    ("uapi", "trace", "params"),
+    ("cong", "rdma_mem", "recv_pool", "stats"),
+    ("socket",),
+    ("msg",),
+    ("conn",),
+    ("cm",),
+    ("ib_transport", "loop_transport", "tcp_transport"),
     ("sock",),
     ("rds_core",),
 )
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}
 UNSAFE_LAYERS = ("bindings", "kapi")
+# Layers that may import bindings. The last two use its safe functions.
+BINDINGS_USERS = ("bindings", "kapi", "trace", "params")
+# Layers that are also compiled for the build host, and what they may import.
+HOST_LAYERS = {"proto": ("proto",), "uapi": ("proto", "uapi")}
 SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
 # Licences of files that other programs may link, whatever their own licence.
 LICENCES = {"tools/rds-socket/": "GPL-2.0-only OR BSD-2-Clause"}
@@ -54,7 +64,7 @@ def numbered(pattern, text):
 
 
 def layers(path, text):
-    """Imports point only to lower layers, and proto/ imports no other layer."""
+    """Imports point only to lower layers, and those of the host's layers to each other."""
     own = layer_of(path)
     if own is None:
         return
@@ -73,8 +83,14 @@ def layers(path, text):
             continue
         if LEVEL[used] > LEVEL[own]:
             yield number, f"{own} uses {used}, which is above it"
+        elif LEVEL[used] == LEVEL[own] and used != own:
+            yield number, f"{own} uses {used}, which is in the same row"
         elif own == "proto" and used != "proto":
             yield number, f"proto uses {used}, but proto/ stands on core alone"
+        elif used == "bindings" and own not in BINDINGS_USERS:
+            yield number, f"{own} uses bindings, which kapi/ wraps"
+        elif used not in HOST_LAYERS.get(own, LEVEL):
+            yield number, f"{own} uses {used}, which the build host does not have"
 
 
 def flat(group):
@@ -122,9 +138,9 @@ def has_safety_comment(lines, index):
 def module_denies_unsafe(path, text):
     """The root of every layer without `unsafe` code denies it by an attribute."""
     own = layer_of(path)
-    if own in (None, "rds_core", *UNSAFE_LAYERS) or path != f"{own}/mod.rs":
+    if own in (None, "rds_core", *UNSAFE_LAYERS) or path not in (f"{own}/mod.rs", f"{own}.rs"):
         return
-    wanted = "forbid" if own == "proto" else "deny"
+    wanted = "forbid" if own in HOST_LAYERS else "deny"
     if not re.search(rf"#!\[{wanted}\((?:\w+, *)*unsafe_code\b", code_of(text)):
         yield 1, f"no #![{wanted}(unsafe_code)]"
 

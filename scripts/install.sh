@@ -57,9 +57,10 @@ install_source() {
 	while read -r path; do
 		install -D -m "$([ -x "$TOP/$path" ] && echo 755 || echo 644)" "$TOP/$path" "$to/$path"
 	done < <(cd "$TOP" && find COPYING Kbuild Kconfig LICENSES Makefile VERSION bindings cm cong conn dist dkms.conf \
-		ib_transport kapi loop_transport msg proto rds_core.rs recv_pool sock \
+		ib_transport kapi loop_transport msg params.rs proto rdma_mem rds_core.rs recv_pool \
+		sock socket stats trace.rs uapi \
 		scripts/{dkms-build,install,kmake,lib,setup,stock-kernel}.sh \
-		-type f -not -name '*.o' -not -name '.*' -not -path bindings/generated.rs)
+		-type f -not -name '*.o' -not -name '.*' -not -path '*/generated.rs')
 	[ -n "$root" ] || say "to build the module: dkms install rds-rust/$(<"$TOP/VERSION")"
 }
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import checks
+import import_cycles
 
 TOP = Path(__file__).resolve().parent.parent
 HOST_CRATES = ("tests/host", "tests/loom", "tools")
@@ -44,7 +45,7 @@ def rules(files):
             found.append(f"{path}: not UTF-8")
     for path, text in sources.items():
         found += checks.check_file(path, text)
-    return "\n".join(found + checks.types_defined_twice(sources))
+    return "\n".join(found + checks.types_defined_twice(sources) + import_cycles.complaints(sources))
 
 
 def is_shell(path):
@@ -124,6 +125,7 @@ def steps(files):
     yield "no division that can panic", hidden_panics
     yield "helpers in C with the module's prefix", foreign_names
     yield "the module, with gcc, Rust 1.85, PREEMPT_RT and Linux 7.2", lambda: command("make", "-s", "modules-other")
+    yield "the module, for arm64", lambda: command("make", "-s", "modules-arm64")
     yield "shellcheck", lambda: command(
         "shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *filter(is_shell, files))
     yield "python", lambda: command(

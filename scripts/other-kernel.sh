@@ -5,12 +5,14 @@
 # PREEMPT_RT with checks of spinlocks. It has no vmlinux, so modpost knows no symbols:
 # KBUILD_MODPOST_WARN=1 lets it continue.
 # --rustc prints the compiler instead.
+# --arm64: the same for the test kernel's series on arm64, with the compilers of the test kernels.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 
 series=7.2
 rust=1.85.1
+fragments=("$TOP/configs/base.config")
 
 # find_rustc: prints the system's compiler, if it is that version, or rustup's.
 find_rustc() {
@@ -27,32 +29,45 @@ find_rustc() {
 	}
 }
 
-rustc=$(find_rustc)
-if [ "${1:-}" = --rustc ]; then
-	echo "$rustc"
-	exit 0
+if [ "${1:-}" = --arm64 ]; then
+	rustc=$(command -v rustc)
+	options=(RUST INFINIBAND_ADDR_TRANS ARM64)
+	src=$(KSRC='' "$TOP/scripts/fetch-kernel.sh")
+	compilers=("RUSTC=$rustc" ARCH=arm64 "LLVM=${LLVM:-1}")
+	name=arm64-clang
+	cc=clang
+else
+	rustc=$(find_rustc)
+	if [ "${1:-}" = --rustc ]; then
+		echo "$rustc"
+		exit 0
+	fi
+	fragments+=("$TOP/configs/realtime.config")
+	options=(RUST PREEMPT_RT DEBUG_SPINLOCK INFINIBAND_ADDR_TRANS)
+	src=$(KSRC='' KERNEL_SERIES=$series "$TOP/scripts/fetch-kernel.sh")
+	compilers=("RUSTC=$rustc")
+	name=gcc-rust-$rust
+	cc=gcc
 fi
-fragments=("$TOP/configs/base.config" "$TOP/configs/realtime.config")
-src=$(KSRC='' KERNEL_SERIES=$series "$TOP/scripts/fetch-kernel.sh")
 version=$(make -s -C "$src" kernelversion)
 key=$({
 	echo "$version"
 	cat "${fragments[@]}"
 	"$rustc" -V
-	gcc --version | head -n 1
+	"$cc" --version | head -n 1
 } | sha256sum | cut -c1-12)
-out=$CACHE/prepared-$version-gcc-rust-$rust-$key
+out=$CACHE/prepared-$version-$name-$key
 mkdir -p "$out"
 exec {lock}>"$out/.lock"
 flock "$lock"
 if [ ! -f "$out/.complete" ]; then
-	say "preparing Linux $version with gcc and Rust $rust, once for this machine: 2 minutes"
-	kmake=(make -C "$src" "O=$out" "RUSTC=$rustc" "BINDGEN=$(bindgen_path)")
+	say "preparing Linux $version ($name), once for this machine: 2 minutes"
+	kmake=(make -C "$src" "O=$out" "${compilers[@]}" "BINDGEN=$(bindgen_path)")
 	run_logged config-other "${kmake[@]}" allnoconfig
 	run_logged merge-other env -C "$out" "$src/scripts/kconfig/merge_config.sh" -m -O "$out" \
 		"$out/.config" "${fragments[@]}"
 	run_logged oldconfig-other "${kmake[@]}" olddefconfig
-	for option in RUST PREEMPT_RT DEBUG_SPINLOCK INFINIBAND_ADDR_TRANS; do
+	for option in "${options[@]}"; do
 		grep -q "^CONFIG_$option=[ym]" "$out/.config" || die "Linux $version did not take CONFIG_$option"
 	done
 	run_logged prepare-other "${kmake[@]}" -j"$(nproc)" modules_prepare

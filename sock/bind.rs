@@ -2,15 +2,15 @@
 
 //! `bind(2)`, and the checks of addresses that programs pass.
 
-use crate::conn::{BindError, BindKey, Counter, FIRST_PORT};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
     print::pr_program_ratelimited,
-    trace,
 };
-use crate::msg::{Peer, Socket, TransportId};
 use crate::proto::wire::PROBE_PORT;
+use crate::socket::{BindError, BindKey, Peer, Socket, TransportId, FIRST_PORT};
+use crate::stats::Counter;
+use crate::trace;
 use core::{
     iter,
     net::{Ipv4Addr, Ipv6Addr},
@@ -136,9 +136,9 @@ fn transport_of(
         };
     }
     // A program can select only this transport.
-    match sk.node.has_ib_address(sk.net, addr, scope) {
-        Ok(true) => Ok(TransportId::Ib),
-        Ok(false) => Err(no_transport(sk, addr)),
+    match sk.node.transports.serving(sk.net, addr, scope) {
+        Ok(Some(transport)) => Ok(transport),
+        Ok(None) => Err(no_transport(sk, addr)),
         Err(error) => {
             note_failure(sk, addr, error);
             Err(error)
@@ -284,4 +284,12 @@ fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Resul
         }
     }
     Err(BindError::InUse)
+}
+
+/// Returns the address in the form that programs see: IPv4 for a mapped address.
+pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
+    match addr.to_ipv4_mapped() {
+        Some(addr) => SockAddr::V4 { addr, port },
+        None => SockAddr::V6 { addr, port, scope },
+    }
 }

@@ -17,16 +17,23 @@ use crate::kapi::{
     net::{Sock, SockOptOut},
     task,
 };
-use crate::msg::Socket;
-use crate::proto::info::{self, Emitted, Family};
+use crate::socket::Socket;
+use crate::uapi::{
+    info::{self, Emitted, Family},
+    RDS6_INFO_CONNECTIONS, RDS6_INFO_IB_CONNECTIONS, RDS6_INFO_RECV_MESSAGES,
+    RDS6_INFO_RETRANS_MESSAGES, RDS6_INFO_SEND_MESSAGES, RDS6_INFO_SOCKETS, RDS_INFO_CONNECTIONS,
+    RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS, RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES,
+    RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
+};
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 /// Name of the transport to other nodes. The loop transport has no connections.
 const TRANSPORT: &str = "infiniband";
 
 /// Maximum buffer length. C RDS refuses buffers within a page of `INT_MAX`.
-const MAX_LEN: c_int = c_int::MAX - 4095;
+// CAST: a page has far less bytes.
+const MAX_LEN: c_int = c_int::MAX - PAGE_SIZE as c_int + 1;
 
 /// Contents of a table.
 #[derive(Clone, Copy)]
@@ -42,19 +49,19 @@ enum Topic {
 /// Returns the table for an option number, and the address family of its records.
 fn table(name: c_int) -> Option<(Topic, Family)> {
     let (topic, family) = match name {
-        10000 => (Topic::Counters, Family::V4),
-        10001 => (Topic::Connections, Family::V4),
-        10003 => (Topic::Outgoing(QueueKind::Unsent), Family::V4),
-        10004 => (Topic::Outgoing(QueueKind::Sent), Family::V4),
-        10005 => (Topic::Unread, Family::V4),
-        10006 => (Topic::Sockets, Family::V4),
-        10008 => (Topic::Rdma, Family::V4),
-        10011 => (Topic::Connections, Family::V6),
-        10012 => (Topic::Outgoing(QueueKind::Unsent), Family::V6),
-        10013 => (Topic::Outgoing(QueueKind::Sent), Family::V6),
-        10014 => (Topic::Unread, Family::V6),
-        10015 => (Topic::Sockets, Family::V6),
-        10017 => (Topic::Rdma, Family::V6),
+        RDS_INFO_COUNTERS => (Topic::Counters, Family::V4),
+        RDS_INFO_CONNECTIONS => (Topic::Connections, Family::V4),
+        RDS_INFO_SEND_MESSAGES => (Topic::Outgoing(QueueKind::Unsent), Family::V4),
+        RDS_INFO_RETRANS_MESSAGES => (Topic::Outgoing(QueueKind::Sent), Family::V4),
+        RDS_INFO_RECV_MESSAGES => (Topic::Unread, Family::V4),
+        RDS_INFO_SOCKETS => (Topic::Sockets, Family::V4),
+        RDS_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V4),
+        RDS6_INFO_CONNECTIONS => (Topic::Connections, Family::V6),
+        RDS6_INFO_SEND_MESSAGES => (Topic::Outgoing(QueueKind::Unsent), Family::V6),
+        RDS6_INFO_RETRANS_MESSAGES => (Topic::Outgoing(QueueKind::Sent), Family::V6),
+        RDS6_INFO_RECV_MESSAGES => (Topic::Unread, Family::V6),
+        RDS6_INFO_SOCKETS => (Topic::Sockets, Family::V6),
+        RDS6_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V6),
         _ => return None,
     };
     Some((topic, family))
@@ -73,7 +80,7 @@ struct InfoWriter<'a, 'b> {
 }
 
 /// Bytes that are collected before they are copied.
-const PAGE: usize = 4096;
+const BATCH: usize = 4096;
 
 impl InfoWriter<'_, '_> {
     /// Returns `true` if the table shows records of this local address.
@@ -99,7 +106,7 @@ impl InfoWriter<'_, '_> {
         if self.total > self.room {
             return Ok(());
         }
-        if self.page.len().saturating_add(bytes.len()) > PAGE {
+        if self.page.len().saturating_add(bytes.len()) > BATCH {
             self.flush()?;
         }
         self.page.extend_from_slice(bytes, GFP_KERNEL)?;
@@ -152,7 +159,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
     let room = usize::try_from(out.len()).unwrap_or(0);
     let mut writer = InfoWriter {
         family,
-        page: KVec::with_capacity(PAGE, GFP_KERNEL)?,
+        page: KVec::with_capacity(BATCH, GFP_KERNEL)?,
         total: 0,
         room,
         out: &mut out,

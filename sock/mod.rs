@@ -16,8 +16,3 @@ mod opts;
 mod rdma;
 mod recvmsg;
 mod sendmsg;
-
-use kernel::prelude::*;
-
-/// Level of the socket options and control messages of RDS.
-const SOL_RDS: c_int = 276;

@@ -3,13 +3,14 @@
 //! Waits of `sendmsg(2)` before an operation begins.
 
 use super::operation::OpRequest;
-use crate::conn::{BounceCharge, Connection, Counter};
+use crate::conn::Connection;
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock, Timeout},
     task::UserId,
 };
-use crate::msg::{Bound, Socket, WaitingOn};
+use crate::socket::{BounceCharge, Bound, Socket, WaitingOn};
+use crate::stats::Counter;
 use kernel::prelude::*;
 
 /// Time in nanoseconds after which a nonblocking call looks for bounce buffers again.
@@ -58,6 +59,7 @@ pub(super) fn await_turn(
 /// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
 /// - `ETIMEDOUT` after `SO_SNDTIMEO`.
 /// - `ERESTARTSYS` after a signal.
+/// - `EOPNOTSUPP` if the transport of the socket has no RDMA operations.
 /// - `ENOMEM`
 pub(super) fn await_bounce(
     sk: &Sock<Socket>,
@@ -65,13 +67,14 @@ pub(super) fn await_bounce(
     wish: &OpRequest,
     timeout: &mut Timeout,
 ) -> Result<Option<BounceCharge>> {
-    let Some(limit) = sk.node.bounce_limit(bound)? else {
+    let rdma = sk.node.transports.rdma(bound.transport)?;
+    let Some(limit) = rdma.bounce_limit(bound.addr, bound.scope)? else {
         return Ok(None);
     };
     let account = sk.payer()?;
     let take = || {
         let bytes = wish.bounce_bytes();
-        sk.node.charge_bounce(account, bytes, limit)
+        BounceCharge::new(&sk.node, account, bytes, limit)
     };
     let room = &sk.node.bounce_room;
     let mut held = false;

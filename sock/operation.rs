@@ -5,15 +5,17 @@
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
 use super::rdma;
-use crate::conn::{BounceCharge, Counter, LocalMemory, Mapped, OnRelease, OpKind, Stats};
 use crate::kapi::{
     errno::Errno,
     net::{user, Sock},
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{Bound, CompletionNotifier, FollowUp, Op, RdmaOp, SndbufCharge, Socket, Wanted};
-use crate::proto::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
+use crate::msg::{CompletionNotifier, FollowUp, Op, RdmaOp, Wanted};
+use crate::rdma_mem::{LocalMemory, Mapped, OnRelease, OpKind, RdmaOps};
+use crate::socket::{BounceCharge, Bound, SndbufCharge, Socket};
+use crate::stats::{Counter, Stats};
+use crate::uapi::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
 impl From<ArgError> for Error {
@@ -95,7 +97,7 @@ impl OpRequest {
         let wanted = Wanted { all: asks, errors };
         let notifier = CompletionNotifier::new(sk, self.token(), wanted, bounce)?;
         let mut local = Local {
-            sk,
+            rdma: sk.node.transports.rdma(bound.transport)?,
             bound,
             notifier: notifier.clone(),
             memory: KVVec::new(),
@@ -166,7 +168,7 @@ impl OpStats {
 
 /// Local memory of an operation in preparation.
 struct Local<'a> {
-    sk: &'a Sock<Socket>,
+    rdma: &'a dyn RdmaOps,
     bound: &'a Bound,
     notifier: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
@@ -192,7 +194,9 @@ impl Local<'_> {
         } else {
             (Verb::Read, OpKind::Read)
         };
-        let boundary = self.sk.node.max_contiguous_map(self.bound)?;
+        let boundary = self
+            .rdma
+            .max_contiguous_map(self.bound.addr, self.bound.scope)?;
         for area in areas() {
             let mut rest = Some(area);
             while let Some(area) = rest {
@@ -234,13 +238,15 @@ impl Local<'_> {
 
     fn add(&mut self, address: u64, len: u32, needs: OpKind) -> Result {
         let writable = needs != OpKind::Write;
-        let memory = rdma::pin(self.sk, self.bound, address, len, writable)?;
+        let memory = rdma::pin(self.rdma, self.bound, address, len, writable)?;
         let then: Arc<dyn OnRelease> = self.notifier.clone();
         let Mapped {
             memory,
             pieces,
             completion_is_local_only,
-        } = self.sk.node.map(self.bound, memory, needs, then)?;
+        } = self
+            .rdma
+            .map(self.bound.addr, self.bound.scope, memory, needs, then)?;
         self.memory.push(memory, GFP_KERNEL_ACCOUNT)?;
         for piece in pieces {
             self.pieces.push(piece, GFP_KERNEL_ACCOUNT)?;

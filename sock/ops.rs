@@ -6,17 +6,18 @@ use super::{bind, opts, recvmsg, sendmsg};
 use crate::conn::{Node, Turns};
 use crate::kapi::{
     errno::Errno,
-    net::{poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut},
+    net::{
+        poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+        SOCK_SEQPACKET,
+    },
 };
-use crate::msg::{Bound, CachedRoute, Socket, Traces};
+use crate::socket::{Bound, CachedRoute, Socket, Traces};
+use crate::uapi::AF_RDS;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
 
-/// `SOCK_SEQPACKET`, the only type of an RDS socket.
-const SOCK_SEQPACKET: c_int = 5;
-
 impl Protocol for Socket {
-    const FAMILY: c_int = 21;
+    const FAMILY: c_int = AF_RDS;
     const NAME: &'static [u8] = b"RDS";
     type Bound = Bound;
     type Context = Arc<Node>;
@@ -27,6 +28,7 @@ impl Protocol for Socket {
         kind: c_int,
         protocol: c_int,
     ) -> Result<impl PinInit<Self>> {
+        // The only type of an RDS socket.
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
@@ -80,20 +82,20 @@ impl Protocol for Socket {
                 0 => sk.bound().map_or(0, |bound| bound.scope),
                 scope => scope,
             };
-            return Ok(Some(sockaddr(peer.addr, peer.port, scope)));
+            return Ok(Some(bind::sockaddr(peer.addr, peer.port, scope)));
         }
         let Some(bound) = sk.bound() else {
             // As with C RDS: the family of the peer, without an address.
             return Ok(connected.map(|peer| match peer.addr.to_ipv4_mapped() {
-                Some(_) => sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
-                None => sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
+                Some(_) => bind::sockaddr(core::net::Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(), 0, 0),
+                None => bind::sockaddr(Ipv6Addr::UNSPECIFIED, 0, 0),
             }));
         };
         let scope = match bound.scope {
             0 => connected.map_or(0, |peer| peer.scope),
             scope => scope,
         };
-        Ok(Some(sockaddr(bound.addr, bound.port, scope)))
+        Ok(Some(bind::sockaddr(bound.addr, bound.port, scope)))
     }
 
     fn poll(sk: &Sock<Self>) -> PollMask {
@@ -141,13 +143,5 @@ impl Protocol for Socket {
 
     fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize> {
         recvmsg::recvmsg(sk, msg)
-    }
-}
-
-/// Returns the address in the form that programs see: IPv4 for a mapped address.
-pub(super) fn sockaddr(addr: Ipv6Addr, port: u16, scope: u32) -> SockAddr {
-    match addr.to_ipv4_mapped() {
-        Some(addr) => SockAddr::V4 { addr, port },
-        None => SockAddr::V6 { addr, port, scope },
     }
 }

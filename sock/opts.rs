@@ -4,35 +4,25 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use super::{info, rdma, SOL_RDS};
+use super::{info, rdma};
 use crate::kapi::{
     errno::Errno,
     net::{poll, timestamp, user, Sock, SockAddr, SockOptIn, SockOptOut},
 };
-use crate::msg::{BadTraces, Peer, Socket, Traces, TransportId};
+use crate::socket::{BadTraces, Peer, Socket, Traces, TransportId};
+use crate::uapi::{
+    RDS_CANCEL_SENT_TO, RDS_CONG_MONITOR, RDS_FREE_MR, RDS_GET_MR, RDS_GET_MR_FOR_DEST,
+    RDS_INFO_FIRST, RDS_INFO_LAST, RDS_RECVERR, RDS_TRANS_COUNT, RDS_TRANS_NONE, SIOCRDSGETTOS,
+    SIOCRDSSETTOS, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, SO_RDS_TRANSPORT,
+};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-const RDS_CANCEL_SENT_TO: c_int = 1;
-const RDS_GET_MR: c_int = 2;
-const RDS_FREE_MR: c_int = 3;
-const RDS_RECVERR: c_int = 5;
-const RDS_CONG_MONITOR: c_int = 6;
-const RDS_GET_MR_FOR_DEST: c_int = 7;
-const SO_RDS_TRANSPORT: c_int = 8;
 /// Options of Oracle's UEK kernels. The connection reset has the number of `SO_RDS_TRANSPORT` and
 /// is distinguished by its length; UEK has another number for the transport.
 const UEK_CONN_RESET: c_int = 8;
 const UEK_TRANSPORT: c_int = 9;
 const UEK_CONN_RESET6: c_int = 11;
-const SO_RDS_MSG_RXPATH_LATENCY: c_int = 10;
-const INFO: core::ops::RangeInclusive<c_int> = 10000..=10017;
-
-/// `RDS_TRANS_NONE`: no transport yet.
-const NO_TRANSPORT: c_int = -1;
-
-const SIOCRDSSETTOS: c_uint = 0x89e0;
-const SIOCRDSGETTOS: c_uint = 0x89e1;
 
 /// Returns the transport of a socket: that of its address, or else the one it selected.
 fn transport(sk: &Sock<Socket>) -> Option<TransportId> {
@@ -122,9 +112,6 @@ fn cancel_sent_to(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
 /// `SO_RDS_TRANSPORT`: selects the transport. A concurrent `bind(2)` may miss it; the socket then
 /// has the transport of its address.
 fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
-    /// `RDS_TRANS_COUNT`: all numbers below it are known.
-    const COUNT: c_int = 3;
-
     if transport(sk).is_some() {
         return Err(Errno::NotSupported.into());
     }
@@ -132,13 +119,14 @@ fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
         return Err(EINVAL);
     }
     let wanted = value.read_int()?;
-    if !(0..COUNT).contains(&wanted) {
+    // All numbers below the count are known.
+    if !(0..RDS_TRANS_COUNT).contains(&wanted) {
         return Err(EINVAL);
     }
     if wanted != TransportId::Tcp as c_int && !sk.net.is_init() {
         return Err(Errno::WrongProtocolType.into());
     }
-    if wanted != TransportId::Ib as c_int || !sk.node.has_ib() {
+    if wanted != TransportId::Ib as c_int || sk.node.transports.get(TransportId::Ib).is_none() {
         return Err(Errno::NoProtocolOption.into());
     }
     let mut control = sk.control.lock();
@@ -196,12 +184,12 @@ pub(super) fn get(
     if level != SOL_RDS {
         return Err(Errno::NoProtocolOption.into());
     }
-    if INFO.contains(&name) {
+    if (RDS_INFO_FIRST..=RDS_INFO_LAST).contains(&name) {
         return info::get(sk, name, value);
     }
     let answer = match name {
         RDS_RECVERR => c_int::from(sk.control.lock().recverr == Some(true)),
-        SO_RDS_TRANSPORT | UEK_TRANSPORT => transport(sk).map_or(NO_TRANSPORT, |t| t as c_int),
+        SO_RDS_TRANSPORT | UEK_TRANSPORT => transport(sk).map_or(RDS_TRANS_NONE, |t| t as c_int),
         _ => return Err(Errno::NoProtocolOption.into()),
     };
     // CAST: four.
@@ -214,10 +202,8 @@ pub(super) fn get(
 }
 
 pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int> {
-    /// The socket core continues with its own ioctls on this error; it never reaches user space.
-    const ENOIOCTLCMD: c_int = 515;
-
-    match cmd {
+    // CAST: commands are bits.
+    match cmd as c_int {
         SIOCRDSSETTOS => {
             let tos: u8 = user::read(arg as u64)?;
             // As in C RDS, the socket must have a transport that supports types of service.
@@ -234,6 +220,6 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
             user::write(arg as u64, sk.tos())?;
             Ok(0)
         }
-        _ => Err(Error::from_errno(-ENOIOCTLCMD)),
+        _ => Err(Errno::NoIoctlCommand.into()),
     }
 }

@@ -10,8 +10,10 @@ use crate::kapi::{
     pin::PinnedMemory,
     rdma::Access,
 };
-use crate::msg::{Bound, Ending, RegionKey, Socket, TransportId};
-use crate::proto::rdma::{Cookie, FreeMr, GetMr, RdmaFlags, MAX_BYTES};
+use crate::proto::rdma::{Cookie, MAX_BYTES};
+use crate::rdma_mem::RdmaOps;
+use crate::socket::{Bound, Ending, RegionKey, Socket};
+use crate::uapi::rdma::{FreeMr, GetMr, RdmaFlags};
 use kernel::{page::PAGE_SIZE, prelude::*};
 
 /// Maximum number of pages that a region touches.
@@ -53,18 +55,16 @@ pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Resul
 /// - Those of [`PinnedMemory::pin`] and of the device.
 pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, RegionKey)> {
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
-    if bound.transport != TransportId::Ib {
-        return Err(Errno::NotSupported.into());
-    }
+    let rdma = sk.node.transports.rdma(bound.transport)?;
     let len = u32::try_from(args.area.bytes).map_err(|_| EINVAL)?;
     let pages = args.area.pages(PAGE_SIZE as u64).ok_or(EINVAL)?;
     if pages > MAX_PAGES {
         return Err(Errno::MessageTooLong.into());
     }
     let read_only_will_do = !args.flags.contains(RdmaFlags::READWRITE);
-    let memory = match pin(sk, bound, args.area.address, len, true) {
+    let memory = match pin(rdma, bound, args.area.address, len, true) {
         Err(error) if error == EFAULT && read_only_will_do => {
-            pin(sk, bound, args.area.address, len, false)?
+            pin(rdma, bound, args.area.address, len, false)?
         }
         other => other?,
     };
@@ -73,7 +73,7 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
     } else {
         Access::Readable
     };
-    let region = sk.node.register(bound, memory, access)?;
+    let region = rdma.register(bound.addr, bound.scope, memory, access)?;
     let cookie = region.cookie();
     let ending = Ending {
         once: args.flags.contains(RdmaFlags::USE_ONCE),
@@ -91,7 +91,7 @@ pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, Regio
 /// At the limit on pinned memory, this waits until the device of the local address has released its
 /// memory, and tries again. Other devices are not waited for.
 pub(super) fn pin(
-    sk: &Sock<Socket>,
+    rdma: &dyn RdmaOps,
     bound: &Bound,
     address: u64,
     len: u32,
@@ -99,7 +99,7 @@ pub(super) fn pin(
 ) -> Result<PinnedMemory> {
     match PinnedMemory::pin(address, len, writable) {
         Err(error) if error == ENOMEM => {
-            sk.node.settle_memory(bound)?;
+            rdma.settle_memory(bound.addr, bound.scope)?;
             PinnedMemory::pin(address, len, writable)
         }
         other => other,
@@ -135,13 +135,12 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
                 let chosen = sk.control.lock().chosen;
                 return chosen.map(|_| ()).ok_or(EINVAL);
             };
-            if bound.transport != TransportId::Ib {
-                return Err(EINVAL);
-            }
+            let rdma = sk.node.transports.rdma(bound.transport);
+            let rdma = rdma.map_err(|_| EINVAL)?;
             for home in sk.memory.homes()? {
                 home.settle();
             }
-            sk.node.settle_memory(bound)?;
+            rdma.settle_memory(bound.addr, bound.scope)?;
         }
     }
     Ok(())

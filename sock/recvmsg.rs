@@ -2,20 +2,19 @@
 
 //! `recvmsg(2)`.
 
-use super::{ops::sockaddr, SOL_RDS};
-use crate::conn::Counter;
+use super::bind::sockaddr;
 use crate::kapi::{
     errno::Errno,
     net::{msg_flags, poll, Aligned, RecvMsg, Sock},
 };
-use crate::msg::{Incoming, Keep, MsgMeta, Socket};
-use crate::proto::rdma::{notification, NOTIFICATION};
+use crate::socket::{Incoming, Keep, MsgMeta, Socket};
+use crate::stats::Counter;
+use crate::uapi::{
+    rdma::{notification, NOTIFICATION},
+    RDS_CMSG_CONG_UPDATE, RDS_CMSG_RDMA_DEST, RDS_CMSG_RDMA_STATUS, RDS_CMSG_RXPATH_LATENCY,
+    SOL_RDS,
+};
 use kernel::prelude::*;
-
-const CMSG_RDMA_DEST: c_int = 2;
-const CMSG_RDMA_STATUS: c_int = 4;
-const CMSG_CONG_UPDATE: c_int = 5;
-const CMSG_RXPATH_LATENCY: c_int = 11;
 
 /// Reads the oldest message, or pending notifications.
 ///
@@ -118,7 +117,7 @@ fn put_notifications(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Re
             break;
         };
         let data = Aligned(notification(notice.token, notice.status));
-        let result = msg.put_control(SOL_RDS, CMSG_RDMA_STATUS, &data);
+        let result = msg.put_control(SOL_RDS, RDS_CMSG_RDMA_STATUS, &data);
         if result.is_err() || keep == Keep::Yes {
             sk.notify_queue.put_back(notice);
             // Another reader may have found the queue empty meanwhile.
@@ -141,7 +140,7 @@ fn put_cong_notification(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -
     }
     let tell = |ports: u64, msg: &mut RecvMsg<'_>| {
         let data = Aligned(ports.to_ne_bytes());
-        msg.put_control(SOL_RDS, CMSG_CONG_UPDATE, &data)
+        msg.put_control(SOL_RDS, RDS_CMSG_CONG_UPDATE, &data)
     };
     if keep == Keep::Yes {
         let ports = sk.cong_notify.ports();
@@ -196,7 +195,7 @@ fn read(sk: &Sock<Socket>, message: &Incoming, msg: &mut RecvMsg<'_>, keep: Keep
 fn put_meta(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result {
     if let Some(cookie) = meta.extras.memory {
         let data = Aligned(cookie.to_bits().to_ne_bytes());
-        msg.put_control(SOL_RDS, CMSG_RDMA_DEST, &data)?;
+        msg.put_control(SOL_RDS, RDS_CMSG_RDMA_DEST, &data)?;
     }
     let Some(stamps) = &meta.stamps else {
         return Ok(());
@@ -208,7 +207,7 @@ fn put_meta(sk: &Sock<Socket>, meta: &MsgMeta, msg: &mut RecvMsg<'_>) -> Result 
     }
     msg.put_control(
         SOL_RDS,
-        CMSG_RXPATH_LATENCY,
+        RDS_CMSG_RXPATH_LATENCY,
         &Aligned(traces.answer(stamps)),
     )
 }

@@ -11,22 +11,27 @@ use super::{
     bind::{parse_peer, Call},
     op_waits::{await_bounce, await_turn},
     operation::OpRequest,
-    rdma, SOL_RDS,
+    rdma,
 };
-use crate::conn::{BounceCharge, ConnKey, Connection, Counter};
+use crate::conn::{ConnKey, Connection};
 use crate::kapi::{
     errno::Errno,
     net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
     task::UserId,
 };
 use crate::loop_transport::Destination;
-use crate::msg::{
-    Bound, CachedRoute, Incoming, MsgMeta, MsgOps, NoTicket, Peer, RegionKey, SndbufCharge, Socket,
-    TransportId, WaitingOn,
+use crate::msg::MsgOps;
+use crate::proto::{rdma::Cookie, wire::MAX_MESSAGE};
+use crate::socket::{
+    BounceCharge, Bound, CachedRoute, Incoming, MsgMeta, NoTicket, Peer, RegionKey, SndbufCharge,
+    Socket, TransportId, WaitingOn,
 };
-use crate::proto::{
-    rdma::{AtomicArgs, AtomicKind, Cookie, GetMr, Transfer},
-    wire::MAX_MESSAGE,
+use crate::stats::Counter;
+use crate::uapi::{
+    rdma::{AtomicArgs, AtomicKind, GetMr, Transfer},
+    RDS_CMSG_ATOMIC_CSWP, RDS_CMSG_ATOMIC_FADD, RDS_CMSG_MASKED_ATOMIC_CSWP,
+    RDS_CMSG_MASKED_ATOMIC_FADD, RDS_CMSG_RDMA_ARGS, RDS_CMSG_RDMA_DEST, RDS_CMSG_RDMA_MAP,
+    SOL_RDS,
 };
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::Arc};
@@ -39,15 +44,6 @@ const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::CONFIRM
     | msg_flags::MORE
     | msg_flags::BATCH;
-
-/// Control messages of `SOL_RDS`. Source: `include/uapi/linux/rds.h`.
-const CMSG_RDMA_ARGS: i32 = 1;
-const CMSG_RDMA_DEST: i32 = 2;
-const CMSG_RDMA_MAP: i32 = 3;
-const CMSG_ATOMIC_FADD: i32 = 6;
-const CMSG_ATOMIC_CSWP: i32 = 7;
-const CMSG_MASKED_ATOMIC_FADD: i32 = 8;
-const CMSG_MASKED_ATOMIC_CSWP: i32 = 9;
 
 /// Route of a message.
 enum Route {
@@ -145,7 +141,7 @@ fn too_long(msg: &SendMsg<'_>) -> Error {
     for cmsg in msg.cmsgs() {
         match cmsg {
             Err(error) => return error,
-            Ok(it) if it.level == SOL_RDS && it.kind == CMSG_RDMA_ARGS => {
+            Ok(it) if it.level == SOL_RDS && it.kind == RDS_CMSG_RDMA_ARGS => {
                 if it.data.len() < Transfer::LEN {
                     return EINVAL;
                 }
@@ -329,25 +325,25 @@ fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
             Ok(OpRequest::Atomic(args))
         };
         match cmsg.kind {
-            CMSG_RDMA_DEST => {
+            RDS_CMSG_RDMA_DEST => {
                 let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
                 let cookie = Cookie::from_bits(u64::from_ne_bytes(*bits));
                 control.set_memory(MrArg::Known(cookie))?;
             }
-            CMSG_RDMA_MAP => {
+            RDS_CMSG_RDMA_MAP => {
                 let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
                 control.set_memory(MrArg::New(GetMr::parse(args).ok_or(EINVAL)?))?;
             }
-            CMSG_RDMA_ARGS => {
+            RDS_CMSG_RDMA_ARGS => {
                 let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
                 control.set_operation(OpRequest::Transfer(Transfer::parse(args)?))?;
             }
-            CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
-            CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
-            CMSG_MASKED_ATOMIC_FADD => {
+            RDS_CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
+            RDS_CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
+            RDS_CMSG_MASKED_ATOMIC_FADD => {
                 control.set_operation(atomic(AtomicKind::MaskedFetchAdd)?)?
             }
-            CMSG_MASKED_ATOMIC_CSWP => {
+            RDS_CMSG_MASKED_ATOMIC_CSWP => {
                 control.set_operation(atomic(AtomicKind::MaskedCompareSwap)?)?;
             }
             _ => return Err(EINVAL),
@@ -405,7 +401,7 @@ fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc
         if is_broadcast(key.faddr) {
             return Err(EINVAL);
         }
-        sk.node.pools(bound.addr, bound.scope)
+        sk.node.transports.pools(bound)
     })?;
     remember(sk, CachedRoute::Connection(connection.clone()));
     Ok(connection)

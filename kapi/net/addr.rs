@@ -5,15 +5,31 @@
 //! C headers: [`include/uapi/linux/in.h`](srctree/include/uapi/linux/in.h),
 //! [`include/uapi/linux/in6.h`](srctree/include/uapi/linux/in6.h)
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use crate::bindings::{self, sockaddr_in, sockaddr_in6};
+use core::{
+    mem::offset_of,
+    net::{Ipv4Addr, Ipv6Addr}, //
+};
 
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
+// CAST: families are small numbers.
+const AF_INET: u16 = bindings::AF_INET as u16;
+const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
-/// Length of `struct sockaddr_in`.
-const SOCKADDR_IN_LEN: usize = 16;
-/// Length of `struct sockaddr_in6`.
-const SOCKADDR_IN6_LEN: usize = 28;
+const SOCKADDR_IN_LEN: usize = size_of::<sockaddr_in>();
+const SOCKADDR_IN6_LEN: usize = size_of::<sockaddr_in6>();
+
+// The layouts that `parse` and `encode` are written for.
+const _: () = {
+    assert!(SOCKADDR_IN_LEN == 16);
+    assert!(offset_of!(sockaddr_in, sin_family) == 0);
+    assert!(offset_of!(sockaddr_in, sin_port) == 2);
+    assert!(offset_of!(sockaddr_in, sin_addr) == 4);
+    assert!(SOCKADDR_IN6_LEN == 28);
+    assert!(offset_of!(sockaddr_in6, sin6_family) == 0);
+    assert!(offset_of!(sockaddr_in6, sin6_port) == 2);
+    assert!(offset_of!(sockaddr_in6, sin6_addr) == 8);
+    assert!(offset_of!(sockaddr_in6, sin6_scope_id) == 24);
+};
 
 /// Reasons why [`SockAddr::parse`] rejects bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use super::{
-    sock::RdsSock, Net, PollMask, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+    sock::ProtoSock, Net, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
 };
 use crate::{bindings, kapi::compat::init_at};
 use core::{
@@ -20,54 +20,9 @@ use kernel::{
     types::Opaque, //
 };
 
-/// The operations of a protocol family.
-///
-/// # Context
-///
-/// All methods are called in process context and may sleep.
-pub(crate) trait Protocol: Send + Sync + Sized + 'static {
-    const FAMILY: c_int;
-    /// The protocol's name in `/proc/net/protocols`.
-    const NAME: &'static [u8];
-
-    /// The address to which a socket is bound, as the protocol represents it.
-    type Bound: Send + Sync + 'static;
-
-    /// Shared state from which new sockets are created.
-    type Context: Send + Sync + 'static;
-
-    /// Returns the initialiser of a new socket's data, for a type (`SOCK_*`) and a protocol.
-    fn create(
-        context: &Self::Context,
-        net: Net,
-        kind: c_int,
-        protocol: c_int,
-    ) -> Result<impl PinInit<Self>>;
-
-    /// Handles `close(2)`. The socket stays alive until its last reference is dropped.
-    fn release(sk: &Sock<Self>);
-
-    fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result;
-    fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result;
-
-    /// Returns the address of the socket, or of its peer. `None` stands for `AF_UNSPEC`: not bound
-    /// or not connected.
-    fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>>;
-
-    /// Returns the events that are ready. The caller is already on the socket's wait queue.
-    fn poll(sk: &Sock<Self>) -> PollMask;
-
-    fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
-    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn<'_>) -> Result;
-    fn getsockopt(
-        sk: &Sock<Self>,
-        level: c_int,
-        name: c_int,
-        value: SockOptOut<'_>,
-    ) -> Result<c_int>;
-    fn sendmsg(sk: &Sock<Self>, msg: SendMsg<'_>) -> Result<usize>;
-    fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize>;
-}
+/// A socket type of [`Protocol::create`].
+// CAST: a small number.
+pub(crate) const SOCK_SEQPACKET: c_int = bindings::sock_type_SOCK_SEQPACKET as c_int;
 
 /// The structures to which the socket core keeps pointers while the family is registered.
 struct Tables<T: Protocol> {
@@ -267,7 +222,7 @@ impl<T: Protocol> Callbacks<T> {
         // SAFETY: `obj_size` from `Registration::new` makes the object large enough.
         let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
         // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
-        unsafe { init_at(ours, RdsSock::new(init)) };
+        unsafe { init_at(ours, ProtoSock::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_rust_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
@@ -343,7 +298,7 @@ impl<T: Protocol> Callbacks<T> {
         addr: *mut bindings::sockaddr,
         peer: c_int,
     ) -> c_int {
-        const SOCKADDR_LEN: usize = 16;
+        const SOCKADDR_LEN: usize = size_of::<bindings::sockaddr>();
         // SAFETY: A callback of the socket core.
         let name = T::name(unsafe { sock_of(sock) }, peer != 0);
         from_result(|| {

@@ -3,6 +3,7 @@
 //! Socket layer: protocol family, sockets, messages, addresses and network namespaces.
 
 mod addr;
+mod bind_node;
 mod bound;
 mod family;
 mod local;
@@ -15,9 +16,9 @@ pub(crate) mod user;
 
 pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
 pub(crate) use bound::BoundList;
-pub(crate) use family::{Protocol, Registration};
+pub(crate) use family::{Registration, SOCK_SEQPACKET};
 pub(crate) use local::{for_each_assigned, is_broadcast, locality, Locality};
 pub(crate) use msghdr::{flags as msg_flags, Aligned, RecvMsg, SendMsg};
 pub(crate) use netns::Net;
 pub(crate) use notify::{AddressWatch, Watch};
-pub(crate) use sock::{poll, PollMask, Sock, SockOptIn, SockOptOut, Timeout};
+pub(crate) use sock::{poll, PollMask, Protocol, Sock, SockOptIn, SockOptOut, Timeout};

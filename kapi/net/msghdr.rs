@@ -21,19 +21,13 @@ use kernel::{
 
 /// Flags of both calls, as in `include/linux/socket.h`.
 pub(crate) mod flags {
-    pub(crate) const OOB: u32 = 0x1;
-    pub(crate) const PEEK: u32 = 0x2;
-    pub(crate) const CTRUNC: u32 = 0x8;
-    pub(crate) const TRUNC: u32 = 0x20;
-    pub(crate) const DONTWAIT: u32 = 0x40;
-    pub(crate) const EOR: u32 = 0x80;
-    pub(crate) const CONFIRM: u32 = 0x800;
-    pub(crate) const ERRQUEUE: u32 = 0x2000;
-    pub(crate) const NOSIGNAL: u32 = 0x4000;
-    pub(crate) const MORE: u32 = 0x8000;
     /// `sendmmsg(2)` sends more messages right after this one.
-    pub(crate) const BATCH: u32 = 0x4_0000;
-    pub(crate) const CMSG_COMPAT: u32 = 0x8000_0000;
+    pub(crate) use crate::bindings::MSG_BATCH as BATCH;
+    pub(crate) use crate::bindings::{
+        MSG_CMSG_COMPAT as CMSG_COMPAT, MSG_CONFIRM as CONFIRM, MSG_CTRUNC as CTRUNC,
+        MSG_DONTWAIT as DONTWAIT, MSG_EOR as EOR, MSG_ERRQUEUE as ERRQUEUE, MSG_MORE as MORE,
+        MSG_NOSIGNAL as NOSIGNAL, MSG_OOB as OOB, MSG_PEEK as PEEK, MSG_TRUNC as TRUNC,
+    };
 }
 
 /// The message of a `sendmsg(2)` call.
@@ -119,7 +113,9 @@ impl<'a> SendMsg<'a> {
                 rest = &[];
                 return Some(Err(EINVAL));
             };
-            let next = len.checked_next_multiple_of(8).unwrap_or(usize::MAX);
+            let next = len
+                .checked_next_multiple_of(CMSG_ALIGN)
+                .unwrap_or(usize::MAX);
             rest = rest.get(next..).unwrap_or(&[]);
             Some(Ok(Cmsg { level, kind, data }))
         })
@@ -197,10 +193,20 @@ impl<'a> SendMsg<'a> {
     }
 }
 
-/// Size of `struct cmsghdr` in bytes.
-const CMSG_HEADER: usize = 16;
-/// Size of `struct compat_cmsghdr` (32-bit programs) in bytes.
-const COMPAT_CMSG_HEADER: usize = 12;
+/// Size of the header of a control message in bytes.
+const CMSG_HEADER: usize = size_of::<bindings::cmsghdr>();
+/// The same for 32-bit programs.
+const COMPAT_CMSG_HEADER: usize = size_of::<bindings::compat_cmsghdr>();
+/// Control messages begin at multiples of this number of bytes, as `CMSG_ALIGN()` says.
+const CMSG_ALIGN: usize = size_of::<c_long>();
+
+// The members are read one after another.
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(bindings::cmsghdr, cmsg_len) == 0);
+    assert!(offset_of!(bindings::cmsghdr, cmsg_level) == size_of::<usize>());
+    assert!(offset_of!(bindings::cmsghdr, cmsg_type) == size_of::<usize>() + size_of::<i32>());
+};
 
 /// Data of a control message. Aligned, because the kernel may read it as 64-bit numbers.
 #[repr(C, align(8))]

@@ -127,7 +127,8 @@ impl<W: Watch> Block<W> {
         event: c_ulong,
         subject: *mut c_void,
     ) -> c_int {
-        const NOTIFY_DONE: c_int = 0;
+        // CAST: a small number.
+        const NOTIFY_DONE: c_int = bindings::NOTIFY_DONE as c_int;
         // SAFETY: `raw` is the first field of a block that lives while it is registered.
         let this = unsafe { &*block.cast::<Self>() };
         // SAFETY: By `new` the filter is for subjects of this chain.

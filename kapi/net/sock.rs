@@ -7,7 +7,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::{bound::BindNode, Protocol};
+use super::{bind_node::BindNode, Net, RecvMsg, SendMsg, SockAddr};
 use crate::{bindings, kapi::errno::Errno};
 use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
 use kernel::{
@@ -25,11 +25,12 @@ pub(crate) struct PollMask(pub(crate) u32);
 /// The bits of [`PollMask`].
 pub(crate) mod poll {
     use super::PollMask;
+    use crate::bindings::{EPOLLERR, EPOLLIN, EPOLLOUT, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM};
 
-    pub(crate) const IN: PollMask = PollMask(0x0001 | 0x0040);
-    pub(crate) const OUT: PollMask = PollMask(0x0004 | 0x0100);
-    pub(crate) const ERR: PollMask = PollMask(0x0008);
-    pub(crate) const WRBAND: PollMask = PollMask(0x0200);
+    pub(crate) const IN: PollMask = PollMask(EPOLLIN | EPOLLRDNORM);
+    pub(crate) const OUT: PollMask = PollMask(EPOLLOUT | EPOLLWRNORM);
+    pub(crate) const ERR: PollMask = PollMask(EPOLLERR);
+    pub(crate) const WRBAND: PollMask = PollMask(EPOLLWRBAND);
 }
 
 impl core::ops::BitOr for PollMask {
@@ -69,6 +70,55 @@ pub(crate) struct RecvBuffer {
     pub(crate) stamps: bool,
 }
 
+/// The operations of a protocol family.
+///
+/// # Context
+///
+/// All methods are called in process context and may sleep.
+pub(crate) trait Protocol: Send + Sync + Sized + 'static {
+    const FAMILY: c_int;
+    /// The protocol's name in `/proc/net/protocols`.
+    const NAME: &'static [u8];
+
+    /// The address to which a socket is bound, as the protocol represents it.
+    type Bound: Send + Sync + 'static;
+
+    /// Shared state from which new sockets are created.
+    type Context: Send + Sync + 'static;
+
+    /// Returns the initialiser of a new socket's data, for a type (`SOCK_*`) and a protocol.
+    fn create(
+        context: &Self::Context,
+        net: Net,
+        kind: c_int,
+        protocol: c_int,
+    ) -> Result<impl PinInit<Self>>;
+
+    /// Handles `close(2)`. The socket stays alive until its last reference is dropped.
+    fn release(sk: &Sock<Self>);
+
+    fn bind(sk: &Sock<Self>, addr: &[u8]) -> Result;
+    fn connect(sk: &Sock<Self>, addr: &[u8]) -> Result;
+
+    /// Returns the address of the socket, or of its peer. `None` stands for `AF_UNSPEC`: not bound
+    /// or not connected.
+    fn name(sk: &Sock<Self>, peer: bool) -> Result<Option<SockAddr>>;
+
+    /// Returns the events that are ready. The caller is already on the socket's wait queue.
+    fn poll(sk: &Sock<Self>) -> PollMask;
+
+    fn ioctl(sk: &Sock<Self>, cmd: c_uint, arg: usize) -> Result<c_int>;
+    fn setsockopt(sk: &Sock<Self>, level: c_int, name: c_int, value: SockOptIn<'_>) -> Result;
+    fn getsockopt(
+        sk: &Sock<Self>,
+        level: c_int,
+        name: c_int,
+        value: SockOptOut<'_>,
+    ) -> Result<c_int>;
+    fn sendmsg(sk: &Sock<Self>, msg: SendMsg<'_>) -> Result<usize>;
+    fn recvmsg(sk: &Sock<Self>, msg: RecvMsg<'_>) -> Result<usize>;
+}
+
 /// A socket of protocol `T`: the C structure and the protocol's data in one allocation.
 ///
 /// # Invariants
@@ -77,18 +127,18 @@ pub(crate) struct RecvBuffer {
 #[repr(C)]
 pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
-    ours: RdsSock<T>,
+    ours: ProtoSock<T>,
 }
 
 /// The part of a socket that only this module uses.
 #[pin_data]
-pub(super) struct RdsSock<T: Protocol> {
-    place: BindNode<T>,
+pub(super) struct ProtoSock<T: Protocol> {
+    place: BindNode<T::Bound, Sock<T>>,
     #[pin]
     data: T,
 }
 
-impl<T: Protocol> RdsSock<T> {
+impl<T: Protocol> ProtoSock<T> {
     pub(super) fn new(data: impl PinInit<T>) -> impl PinInit<Self> {
         pin_init!(Self {
             place: BindNode::new(),
@@ -141,13 +191,13 @@ impl<T: Protocol> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut RdsSock<T> {
+    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut ProtoSock<T> {
         // SAFETY: By the caller's guarantee the object is large enough to contain the field.
         unsafe { &raw mut (*sk.cast::<Self>()).ours }
     }
 
     #[inline]
-    pub(super) fn place(&self) -> &BindNode<T> {
+    pub(super) fn place(&self) -> &BindNode<T::Bound, Sock<T>> {
         &self.ours.place
     }
 
@@ -367,8 +417,9 @@ impl<T: Protocol> Sock<T> {
     /// Any context. The caller holds no lock that a wake-up callback might take.
     #[inline]
     pub(crate) fn wake_readers(&self, events: PollMask) {
-        const SOCK_WAKE_WAITD: c_int = 1;
-        const POLL_IN: c_int = 1;
+        // CAST: small numbers.
+        const SOCK_WAKE_WAITD: c_int = bindings::SOCK_WAKE_WAITD as c_int;
+        const POLL_IN: c_int = bindings::POLL_IN as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_WAITD, POLL_IN) }
     }
@@ -393,8 +444,9 @@ impl<T: Protocol> Sock<T> {
     /// As for [`Self::wake_readers`].
     #[inline]
     pub(crate) fn wake_writers(&self, events: PollMask) {
-        const SOCK_WAKE_SPACE: c_int = 2;
-        const POLL_OUT: c_int = 2;
+        // CAST: small numbers.
+        const SOCK_WAKE_SPACE: c_int = bindings::SOCK_WAKE_SPACE as c_int;
+        const POLL_OUT: c_int = bindings::POLL_OUT as c_int;
         // SAFETY: `self` is alive by the type invariants.
         unsafe { bindings::rds_rust_sk_wake(self.as_raw(), events.0, SOCK_WAKE_SPACE, POLL_OUT) }
     }

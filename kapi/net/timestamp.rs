@@ -8,13 +8,14 @@ use super::{Aligned, Protocol, RecvMsg, Sock};
 use crate::bindings;
 use kernel::prelude::*;
 
-const SOL_SOCKET: c_int = 1;
+// CAST: levels and options are small numbers.
+const SOL_SOCKET: c_int = bindings::SOL_SOCKET as c_int;
 
 /// Option numbers. The control messages have the same numbers.
-pub(crate) const SO_TIMESTAMP_OLD: c_int = 29;
-pub(crate) const SO_TIMESTAMP_NEW: c_int = 63;
-const SO_TIMESTAMPNS_OLD: c_int = 35;
-const SO_TIMESTAMPNS_NEW: c_int = 64;
+pub(crate) const SO_TIMESTAMP_OLD: c_int = bindings::SO_TIMESTAMP_OLD as c_int;
+pub(crate) const SO_TIMESTAMP_NEW: c_int = bindings::SO_TIMESTAMP_NEW as c_int;
+const SO_TIMESTAMPNS_OLD: c_int = bindings::SO_TIMESTAMPNS_OLD as c_int;
+const SO_TIMESTAMPNS_NEW: c_int = bindings::SO_TIMESTAMPNS_NEW as c_int;
 
 impl<T: Protocol> Sock<T> {
     /// Enables or disables `SO_TIMESTAMP`. `new` selects `SO_TIMESTAMP_NEW` (64-bit time for all

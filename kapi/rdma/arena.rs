@@ -21,12 +21,11 @@
 
 use super::{
     arena_stats::ArenaStats,
-    batch::Batch,
     bounce::ArenaBounced,
     device::IbDevice,
     domain::Domain,
     pd::Pd,
-    shard::{shard_bytes, BufMut, Shard, ShardSpec},
+    shard::{shard_bytes, Shard, ShardSpec, Slot},
 };
 use crate::kapi::{
     sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
@@ -82,11 +81,11 @@ impl Filling {
 }
 
 /// The right to take a slot of a shard. It is granted by the holder of the arena's lock.
-struct TakeSlot<'a>(&'a Shard);
+pub(super) struct TakeSlot<'a>(&'a Shard);
 
 impl TakeSlot<'_> {
     #[inline]
-    fn take(self) -> Option<BufMut> {
+    pub(super) fn take(self) -> Option<Slot> {
         // SAFETY: Only `Lists::take` creates `self`. It has a `&mut` to the lists, so the lock is
         // held, and its caller keeps the arena alive.
         unsafe { self.0.take() }
@@ -389,30 +388,10 @@ impl Arena {
         self.domain.as_ref().map_or(ptr::null(), Arc::as_ptr)
     }
 
-    /// Moves up to `want` free buffers to `out`, as far as it has room. Returns their number.
-    pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
-        Self::take_with(this, want, 0, |slot| out.push_with(|| slot.take()))
-    }
-
-    /// Takes a free buffer. Returns `None` if there is none.
+    /// Passes up to `want` free slots to `give`, until `give` returns `false` because it has no
+    /// room. Passes none unless more than `spare` slots are free. Returns the number of slots.
     #[inline]
-    pub(crate) fn take_one(this: &Arc<Self>) -> Option<BufMut> {
-        Self::take_one_leaving(this, 0)
-    }
-
-    /// Takes a free buffer if more than `spare` are free.
-    #[inline]
-    pub(crate) fn take_one_leaving(this: &Arc<Self>, spare: usize) -> Option<BufMut> {
-        let mut one = None;
-        Self::take_with(this, 1, spare, |slot| {
-            one = slot.take();
-            one.is_some()
-        });
-        one
-    }
-
-    #[inline]
-    fn take_with(
+    pub(super) fn take_with(
         this: &Arc<Self>,
         want: usize,
         spare: usize,
@@ -458,7 +437,7 @@ impl Arena {
             (lists.node, lists.device.clone())
         };
         let shard = Shard::new(ShardSpec {
-            arena: NonNull::from(self),
+            arena: NonNull::from(self).cast(),
             buf_size: self.buf_size,
             order,
             smallest,
@@ -568,15 +547,15 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// The slot must not be free, and its last handle must be in its destructor.
-    pub(super) unsafe fn release(shard: NonNull<Shard>, slot: u32) {
-        // SAFETY: The slot is not free, so by the invariants of `Shard` it is in its arena's lists.
-        let shard = unsafe { shard.as_ref() };
-        // SAFETY: By the same invariants the arena is alive while one of its slots is taken.
-        let this = unsafe { shard.arena().as_ref() };
+    /// The last handle of the slot must be in its destructor.
+    pub(super) unsafe fn release(slot: &Slot) {
+        let shard = slot.shard();
+        // SAFETY: By the invariants of `Shard` this is an arena, which is alive while one of its
+        // slots is taken.
+        let this = unsafe { shard.arena().cast::<Self>().as_ref() };
         let mut lists = this.lists.lock();
         // SAFETY: The caller guarantees the state of the slot, and `this` is the shard's arena.
-        let unused = unsafe { lists.put(shard, slot) };
+        let unused = unsafe { lists.put(shard, slot.index()) };
         let watch = lists.needs_watch().then(|| lists.keep.clone()).flatten();
         let keep = match lists.stats.in_use {
             0 => lists.keep.take(),

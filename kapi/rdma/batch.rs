@@ -2,7 +2,8 @@
 
 //! Batches of buffers that move together.
 
-use super::shard::BufMut;
+use super::{arena::Arena, buf::BufMut};
+use kernel::sync::Arc;
 
 /// Up to [`Self::MAX`] buffers on the way from the pool to a queue pair.
 pub(crate) struct Batch {
@@ -52,5 +53,12 @@ impl Batch {
         let last = self.len.checked_sub(1)?;
         self.len = last;
         self.bufs.get_mut(last)?.take()
+    }
+}
+
+impl Arena {
+    /// Moves up to `want` free buffers to `out`, as far as it has room. Returns their number.
+    pub(crate) fn take(this: &Arc<Self>, want: usize, out: &mut Batch) -> usize {
+        Self::take_with(this, want, 0, |slot| out.push_with(|| slot.take_buf()))
     }
 }

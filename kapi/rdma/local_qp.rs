@@ -13,7 +13,8 @@ use super::{
     cm::{Anchor, CmHandler, CmId},
     domain::{Domain, DomainUse},
     drain::Drain,
-    mr::{Access, Mapping, Mr, Region},
+    mapping::{Access, Mapping},
+    mr::{Mr, Region},
     pd::Pd,
 };
 use crate::{bindings, kapi::errno::Errno};

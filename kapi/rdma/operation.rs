@@ -7,9 +7,9 @@
 //! Completions and errors go to the [`Operation`].
 
 use super::{
+    buf::Buf,
     domain::Domain,
-    mr::{LocalDmaMapping, Mapping},
-    shard::Buf,
+    mapping::{LocalDmaMapping, Mapping},
     wc_status::WcStatus,
 };
 use crate::{

@@ -2,7 +2,7 @@
 
 //! Protection domains, and the MRs that a device has refused to deregister.
 
-use super::{device::IbDevice, domain::Domain, mr::RawMr};
+use super::{device::IbDevice, domain::Domain, raw_mr::RawMr};
 use crate::{
     bindings,
     kapi::sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},

@@ -25,6 +25,7 @@
 
 use super::{
     batch::Batch,
+    buf::BufMut,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     completion::{is_message, slot_of, succeeded},
     domain::{Domain, DomainUse},
@@ -36,7 +37,6 @@ use super::{
     qp_handler::{QpEvent, QpHandler, Received},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
-    shard::BufMut,
     wc_status::WcStatus,
 };
 use crate::{

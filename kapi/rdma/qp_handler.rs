@@ -2,7 +2,7 @@
 
 //! Interface through which the user of a queue pair handles completions and events.
 
-use super::{failure::Failure, qp::Qp, shard::BufMut};
+use super::{buf::BufMut, failure::Failure, qp::Qp};
 use crate::bindings;
 use kernel::prelude::*;
 

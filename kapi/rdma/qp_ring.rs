@@ -22,8 +22,8 @@
 
 use super::{
     batch::Batch,
+    buf::{Buf, BufMut},
     domain::Domain,
-    shard::{Buf, BufMut},
 };
 use crate::{bindings, kapi::errno::Errno};
 use core::{

@@ -2,28 +2,17 @@
 
 //! Shards: pieces of memory with one DMA mapping each, divided into buffers of one size.
 //!
-//! # Ownership
-//!
-//! A buffer has handles of one of two types. A [`BufMut`] is the only handle of its buffer. It
-//! permits writes, and receives are posted with it. A [`Buf`] is one of several handles, which only
-//! permit reads. A posted [`BufMut`] belongs to the queue pair, so nothing reads memory that the
-//! device may be writing.
-//!
-//! A handle has 16 bytes and points to its shard without a counted reference. This is safe because
-//! a shard leaves its [`Arena`] only when all its slots are free.
+//! A shard has a slot for each of its buffers. An [`Arena`](super::Arena) owns shards, and the
+//! handles of buffers are in `buf.rs`.
 
 use super::{
-    arena::Arena,
     bounce::{ArenaBounced, Bounced},
     bounce_bounds::BounceBounds,
     device::IbDevice,
     domain::Domain,
 };
 use crate::bindings;
-use core::{
-    mem::ManuallyDrop,
-    ptr::{self, NonNull},
-};
+use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
     list::{
@@ -164,10 +153,11 @@ impl Drop for ShardMapping {
 /// # Invariants
 ///
 /// - `memory` holds `slots` buffers of `buf_size` bytes; `refs` has `slots` entries.
-/// - A slot whose bit in `free` is clear belongs to one [`BufMut`] or to one or more [`Buf`]s. They
-///   are the only users of its bytes.
-/// - Bits and `free_count` change only under the lock of `arena`.
-/// - While a bit is clear, the shard is in one of the lists of `arena`, and `arena` is alive.
+/// - A slot whose bit in `free` is clear belongs to one [`BufMut`](super::BufMut) or to one or more
+///   [`Buf`](super::Buf)s. They are the only users of its bytes.
+/// - `arena` points to the arena that the shard was made for.
+/// - Bits and `free_count` change only under the lock of that arena.
+/// - While a bit is clear, the shard is in one of the lists of the arena, and the arena is alive.
 /// - While the domain at `domain` has users, `mapping` is `Some` and starts at `address`.
 #[pin_data]
 pub(super) struct Shard {
@@ -175,7 +165,8 @@ pub(super) struct Shard {
     memory: ShardMemory,
     address: u64,
     domain: *const Domain,
-    arena: NonNull<Arena>,
+    /// Without its type, because the arena is above this file.
+    arena: NonNull<()>,
     buf_size: u32,
     slots: u32,
     /// Memory of the shard divided by the number of slots, in bytes. It may exceed the buffer size.
@@ -214,7 +205,7 @@ fn all_free(slots: u32) -> [Atomic<u64>; BITMAP_WORDS] {
 /// Parameters of a new shard.
 pub(super) struct ShardSpec<'a> {
     /// The arena to which the shard will belong.
-    pub(super) arena: NonNull<Arena>,
+    pub(super) arena: NonNull<()>,
     pub(super) buf_size: u32,
     /// Page order of the shard.
     pub(super) order: u32,
@@ -311,7 +302,8 @@ impl Shard {
         pub(super) fn mapping_mut(&mut self<0>) -> &mut Option<ShardMapping> { mapping }
     }
 
-    pub(super) fn arena(&self) -> NonNull<Arena> {
+    /// Returns the pointer to the arena that the shard was made for.
+    pub(super) fn arena(&self) -> NonNull<()> {
         self.arena
     }
 
@@ -339,7 +331,7 @@ impl Shard {
     /// # Safety
     ///
     /// The arena's lock must be held, and the arena must live until the result is dropped.
-    pub(super) unsafe fn take(&self) -> Option<BufMut> {
+    pub(super) unsafe fn take(&self) -> Option<Slot> {
         let (word, bits, base) = self
             .free
             .iter()
@@ -349,10 +341,10 @@ impl Shard {
         word.store(bits & bits.wrapping_sub(1), ordering::Relaxed);
         self.free_count
             .store(self.free_count().wrapping_sub(1), ordering::Relaxed);
-        // INVARIANT: The slot was free, so it has no other handle. The caller holds the lock.
-        Some(BufMut {
+        // INVARIANT: The slot is taken. The caller holds the lock.
+        Some(Slot {
             shard: NonNull::from(self),
-            slot: base.wrapping_add(bits.trailing_zeros()),
+            index: base.wrapping_add(bits.trailing_zeros()),
         })
     }
 
@@ -385,184 +377,78 @@ impl Shard {
     }
 }
 
-/// The only handle of a buffer. Dropping it frees the buffer, in any context except hard interrupt.
+/// Place of a buffer in its shard. It has 16 bytes, and points to the shard without a counted
+/// reference: a shard leaves its arena only when all its slots are free.
 ///
 /// # Invariants
 ///
-/// `slot` is a slot of `shard` that is not free, and there is no other handle of it.
-pub(crate) struct BufMut {
+/// `index` is the number of a slot of `shard` that is not free.
+pub(super) struct Slot {
     shard: NonNull<Shard>,
-    slot: u32,
+    index: u32,
 }
 
-// SAFETY: The buffer consists of plain bytes, and the shard is `Sync`.
-unsafe impl Send for BufMut {}
-// SAFETY: Shared references only permit reads.
-unsafe impl Sync for BufMut {}
-
-impl BufMut {
+impl Slot {
+    /// Returns the same place once more.
+    ///
+    /// # Safety
+    ///
+    /// The slot must not be freed while the result is used.
     #[inline]
-    fn shard(&self) -> &Shard {
+    pub(super) unsafe fn again(&self) -> Self {
+        // INVARIANT: The slot is not free by the invariants of `self` and the caller's guarantee.
+        Self {
+            shard: self.shard,
+            index: self.index,
+        }
+    }
+
+    #[inline]
+    pub(super) fn shard(&self) -> &Shard {
         // SAFETY: By the type invariants the slot is taken, so the shard is alive.
         unsafe { self.shard.as_ref() }
     }
 
+    /// Returns the number of the slot in its shard.
+    #[inline]
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Returns the size of the buffer, in bytes.
     #[inline]
-    pub(crate) fn capacity(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         self.shard().buf_size as usize
     }
 
     /// Returns the memory that the buffer takes, in bytes. This includes its share of the unused
     /// end of the shard.
     #[inline]
-    pub(crate) fn true_size(&self) -> usize {
+    pub(super) fn true_size(&self) -> usize {
         self.shard().share
     }
 
-    /// Returns `true` if queue pairs that can use the buffers of `arena` can use this one.
+    /// Returns the address of the buffer, which has [`Self::capacity`] initialised bytes.
     #[inline]
-    pub(crate) fn is_for(&self, arena: &Arena) -> bool {
-        ptr::eq(self.shard().domain, arena.domain())
+    pub(super) fn ptr(&self) -> *mut u8 {
+        self.shard().slot_ptr(self.index)
     }
 
-    /// Returns all bytes. Bytes not written since the allocation have the contents of an earlier
-    /// use.
+    /// Returns the domain for which the buffer is mapped. Null if it is not mapped.
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let shard = self.shard();
-        // SAFETY: The slot's bytes are initialised (the pages were zeroed). By the type invariants
-        // no other handle uses them.
-        unsafe { core::slice::from_raw_parts(shard.slot_ptr(self.slot), shard.buf_size as usize) }
-    }
-
-    /// Returns all bytes for writing.
-    #[inline]
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.capacity();
-        // SAFETY: The slot's bytes are initialised (the pages were zeroed). By the type invariants
-        // no other handle uses them.
-        unsafe { core::slice::from_raw_parts_mut(self.shard().slot_ptr(self.slot), len) }
-    }
-
-    /// Ends write access. Afterwards the buffer may have several handles.
-    #[inline]
-    pub(crate) fn freeze(self) -> Buf {
-        let this = ManuallyDrop::new(self);
-        if let Some(refs) = this.shard().refs.get(this.slot as usize) {
-            refs.set(1);
-        }
-        // INVARIANT: The slot had one handle. The count of one represents the result.
-        Buf {
-            shard: this.shard,
-            slot: this.slot,
-        }
+    pub(super) fn domain(&self) -> *const Domain {
+        self.shard().domain
     }
 
     /// Returns the buffer's DMA address, or `None` if it is not mapped in `domain`.
     #[inline]
     pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
-        self.shard().slot_address(self.slot, domain)
+        self.shard().slot_address(self.index, domain)
     }
 
-    /// Returns the DMA address of a buffer that was posted.
+    /// Returns the count of handles that only permit reads.
     #[inline]
-    pub(super) fn posted_address(&self) -> Option<u64> {
-        self.address(self.shard().domain)
-    }
-}
-
-impl Drop for BufMut {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants this was the slot's only handle.
-        unsafe { Arena::release(self.shard, self.slot) };
-    }
-}
-
-/// A read-only handle of a buffer. Cloning increments the count of handles. Dropping the last
-/// handle frees the buffer.
-///
-/// # Context
-///
-/// Any context except hard interrupt.
-///
-/// # Invariants
-///
-/// `slot` is a slot of `shard` that is not free; its entry in `refs` counts `self`.
-pub(crate) struct Buf {
-    shard: NonNull<Shard>,
-    slot: u32,
-}
-
-// SAFETY: The buffer consists of plain bytes that nothing writes, and the shard is `Sync`.
-unsafe impl Send for Buf {}
-// SAFETY: As above.
-unsafe impl Sync for Buf {}
-
-impl Buf {
-    #[inline]
-    fn shard(&self) -> &Shard {
-        // SAFETY: By the type invariants the slot is taken, so the shard is alive.
-        unsafe { self.shard.as_ref() }
-    }
-
-    /// Returns the size of the buffer, in bytes.
-    #[inline]
-    pub(crate) fn capacity(&self) -> usize {
-        self.shard().buf_size as usize
-    }
-
-    /// Returns a handle for writing if `self` is the only handle. Otherwise returns `self`.
-    #[inline]
-    pub(crate) fn thaw(self) -> Result<BufMut, Self> {
-        let alone = self
-            .shard()
-            .refs
-            .get(self.slot as usize)
-            .is_some_and(|refs| refs.as_atomic().load(ordering::Acquire) == 1);
-        if !alone {
-            return Err(self);
-        }
-        let this = ManuallyDrop::new(self);
-        // INVARIANT: `self` was the only handle, so it was the only one that could be cloned.
-        Ok(BufMut {
-            shard: this.shard,
-            slot: this.slot,
-        })
-    }
-
-    /// Returns the buffer's DMA address, or `None` if it is not mapped in `domain`.
-    #[inline]
-    pub(super) fn address(&self, domain: *const Domain) -> Option<u64> {
-        self.shard().slot_address(self.slot, domain)
-    }
-}
-
-impl Clone for Buf {
-    #[inline]
-    fn clone(&self) -> Self {
-        if let Some(refs) = self.shard().refs.get(self.slot as usize) {
-            refs.inc();
-        }
-        // INVARIANT: The new handle was counted just now. A saturated count never returns to zero.
-        Self {
-            shard: self.shard,
-            slot: self.slot,
-        }
-    }
-}
-
-impl Drop for Buf {
-    #[inline]
-    fn drop(&mut self) {
-        let last = match self.shard().refs.get(self.slot as usize) {
-            Some(refs) => refs.dec_and_test(),
-            None => false,
-        };
-        if last {
-            // SAFETY: The count reached zero, so this was the last handle.
-            unsafe { Arena::release(self.shard, self.slot) };
-        }
+    pub(super) fn readers(&self) -> Option<&Refcount> {
+        self.shard().refs.get(self.index as usize)
     }
 }

@@ -6,11 +6,12 @@
 //! device that QEMU emulates, or a device without a bus.
 
 use super::{
+    buf::BufMut,
     device::IbDevice,
     domain::{Domain, DomainUse},
     operation::{LocalPiece, Operation, OperationItem, PieceOwner, Verb},
     pd::Pd,
-    shard::{BufMut, ShardMapping},
+    shard::ShardMapping,
     wc_status::WcStatus,
 };
 use crate::bindings;

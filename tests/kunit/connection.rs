@@ -27,6 +27,7 @@ mod suite {
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
         recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
+        socket::TransportId,
     };
     use kernel::{
         fmt,
@@ -168,7 +169,8 @@ mod suite {
     /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
-        let pools = connection.node.pools(connection.key.laddr, 0)?;
+        let ib = connection.node.transports.get(TransportId::Ib);
+        let pools = ib.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
         let mut frame = pools.recv(SIZE).alloc(Context::MaySleep).ok_or(ENOMEM)?;
         let header = Header {
             ack,
@@ -244,7 +246,8 @@ mod suite {
     /// Receives a map in which all ports are full. Returns `true` if it takes effect.
     fn deliver_map(connection: &Arc<Connection>) -> Result<bool> {
         const SIZE: FragmentSize = FragmentSize::K4;
-        let pools = connection.node.pools(connection.key.laddr, 0)?;
+        let ib = connection.node.transports.get(TransportId::Ib);
+        let pools = ib.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
         for _ in 0..CONG_MAP_BYTES / SIZE.bytes() {
             let mut frame = pools.recv(SIZE).alloc(Context::MaySleep).ok_or(ENOMEM)?;
             let bytes = frame.bytes_mut();

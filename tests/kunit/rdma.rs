@@ -7,15 +7,16 @@ use kernel::prelude::*;
 #[kunit_tests(rds_rdma)]
 mod suite {
     use crate::{
-        conn::{MrDevice, RemoteMemory},
-        ib_transport::mr_free_list::MrFreeList,
+        ib_transport::mr::free_list::MrFreeList,
         kapi::{
             errno::Errno,
             rdma::{Access, DeviceId, WcStatus},
         },
-        msg::{Ending, Memory, OpStatus},
-        proto::exthdr,
-        proto::rdma::*,
+        msg::OpStatus,
+        proto::{exthdr, rdma::*},
+        rdma_mem::{MrDevice, RemoteMemory},
+        socket::{Ending, Memory},
+        uapi::rdma::*,
     };
     use kernel::{prelude::*, sync::Arc};
 

@@ -2,18 +2,11 @@
 
 //! A transport without program memory for the connections of suites, and queries to its node.
 
-use crate::{
-    conn::{
-        ConnKey, Connection, Endpoint, Mapped, Node, OnRelease, OpKind, RemoteMemory, Transport,
-    },
-    kapi::{
-        net::{IpBits, Net},
-        pin::PinnedMemory,
-        rdma::Access,
-    },
-    proto::wire::FragmentSize,
-    recv_pool::Pools,
-};
+use crate::conn::{ConnKey, Connection, Endpoint, Node, Transport};
+use crate::kapi::net::{IpBits, Net};
+use crate::proto::wire::FragmentSize;
+use crate::rdma_mem::RdmaOps;
+use crate::recv_pool::Pools;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
@@ -39,37 +32,8 @@ impl<T: WithoutMemory> Transport for T {
         WithoutMemory::pools(self)
     }
 
-    fn register(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: Access,
-    ) -> Result<KBox<dyn RemoteMemory>> {
-        Err(ENODEV)
-    }
-
-    fn max_contiguous_map(&self, _: Ipv6Addr, _: u32) -> Result<u64> {
-        Err(ENODEV)
-    }
-
-    fn map(
-        &self,
-        _: Ipv6Addr,
-        _: u32,
-        _: PinnedMemory,
-        _: OpKind,
-        _: Arc<dyn OnRelease>,
-    ) -> Result<Mapped> {
-        Err(ENODEV)
-    }
-
-    fn bounce_limit(&self, _: Ipv6Addr, _: u32) -> Result<Option<usize>> {
-        Ok(None)
-    }
-
-    fn settle_memory(&self, _: Ipv6Addr, _: u32) -> Result {
-        Ok(())
+    fn rdma(&self) -> Option<&dyn RdmaOps> {
+        None
     }
 
     fn pool_bytes(&self) -> u64 {

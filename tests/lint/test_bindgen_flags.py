@@ -28,9 +28,9 @@ NEEDED = ("-nostdinc -I/src/include -I./include -include /src/include/linux/kcon
           "-O2 -fms-extensions -fno-PIE -fshort-wchar -funsigned-char -m64 -std=gnu11").split()
 
 
-def handed(tmp_path, flags):
+def handed(tmp_path, flags, compiler="cc"):
     makefile = tmp_path / "Makefile"
-    makefile.write_text(f"src := {TOP}\nobj := {tmp_path}\nc_flags := {' '.join(flags)}\ninclude {TOP}/Kbuild\n"
+    makefile.write_text(f"src := {TOP}\nobj := {tmp_path}\nCC := {compiler}\nc_flags := {' '.join(flags)}\ninclude {TOP}/Kbuild\n"
                         "print:\n\t@echo $(rds-bindgen-cflags)\n"
                         # Definitions of the kernel's build.
                         "if_changed = @:\nFORCE:\n")
@@ -52,6 +52,26 @@ def test_clang_knows_them(tmp_path):
 
 @pytest.mark.parametrize("more", ([], ["-fms-anonymous-structs"], ["-mnew-in-some-gcc", "-fnew=1"]))
 def test_no_other_is_handed_on(tmp_path, more):
-    own = ["-w", "--target=x86_64-linux-gnu", "-fno-builtin", "-D__BINDGEN__", "-DMODULE"]
+    own = ["-w", f"--target={target_of('cc')}", "-fno-builtin", "-D__BINDGEN__", "-DMODULE"]
     kept = [x for x in more if x.startswith("-fms-")]
     assert sorted(handed(tmp_path, GCC + more)) == sorted(NEEDED + kept + own)
+
+
+def target_of(*command):
+    return subprocess.run([*command, "-dumpmachine"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_target_is_that_of_a_cross_compiler(tmp_path):
+    compiler = tmp_path / "some-gcc"
+    compiler.write_text("#!/bin/sh\n[ \"$*\" = -dumpmachine ] && echo aarch64-linux-gnu\n")
+    compiler.chmod(0o755)
+    assert "--target=aarch64-linux-gnu" in handed(tmp_path, ["-mlittle-endian"], compiler)
+
+
+def test_target_is_what_clang_is_told(tmp_path):
+    compiler = tmp_path / "some-clang"
+    compiler.write_text(" ".join(["#!/bin/bash\nexec", *CLANG[:2], f"'{CLANG[2]}'", CLANG[3], '"$@"\n']))
+    compiler.chmod(0o755)
+    target = handed(tmp_path, ["--target=aarch64-linux-gnu"], compiler)
+    assert target.count("--target=aarch64-unknown-linux-gnu") == 1
+    assert "--target=aarch64-linux-gnu" not in target

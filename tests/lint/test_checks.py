@@ -25,9 +25,21 @@ def complaints(check, path, text):
 @pytest.mark.parametrize("path, code", [
     ("proto/a.rs", "use crate::kapi::net;"),
     ("proto/a.rs", "use crate::conn::Path;"),
+    ("proto/a.rs", "use crate::uapi::info::Record;"),
+    ("uapi/a.rs", "use crate::kapi::net;"),
+    ("kapi/a.rs", "use crate::uapi::SOL_RDS;"),
+    ("kapi/a.rs", "use crate::trace;"),
+    ("conn/a.rs", "use crate::bindings;"),
     ("kapi/net.rs", "use crate::proto::header;"),
     ("conn/mod.rs", "use crate::sock::Socket;"),
     ("msg/a.rs", "fn f() { crate::ib_transport::go() }"),
+    ("cm/a.rs", "use crate::ib_transport::Ib;"),
+    ("msg/a.rs", "use crate::conn::Connection;"),
+    ("socket/a.rs", "use crate::conn::Node;"),
+    ("socket/a.rs", "use crate::msg::Message;"),
+    ("cong/a.rs", "use crate::socket::Socket;"),
+    ("cong/a.rs", "use crate::stats::Counter;"),
+    ("ib_transport/a.rs", "use super::super::loop_transport::Destination;"),
     ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
     ("cm/a.rs", "use super::super::sock::Family;"),
     ("cm/mod.rs", "use super::sock::Family;"),
@@ -39,6 +51,8 @@ def test_upward_use_is_found(path, code):
 
 @pytest.mark.parametrize("path, code", [
     ("proto/a.rs", "use crate::proto::header;"),
+    ("uapi/a.rs", "use crate::{proto::header, uapi::info};"),
+    ("trace.rs", "use crate::bindings;"),
     ("conn/mod.rs", "use crate::{kapi::{net, sync}, msg::Message, proto};"),
     ("cm/a.rs", "use super::sock::Thing;"),
     ("sock/mod.rs", "use crate::ib_transport::Endpoint;"),
@@ -110,6 +124,7 @@ def test_layers_deny_unsafe():
     check = checks.module_denies_unsafe
     assert complaints(check, "conn/mod.rs", HEAD)
     assert complaints(check, "proto/mod.rs", HEAD + "#![deny(unsafe_code)]")
+    assert complaints(check, "trace.rs", HEAD)
     assert complaints(check, "conn/mod.rs", HEAD + "// #![deny(unsafe_code)]")
     assert not complaints(check, "conn/mod.rs", HEAD + "#![deny(unsafe_code)]")
     assert not complaints(check, "proto/mod.rs", HEAD + "#![forbid(unsafe_code)]")

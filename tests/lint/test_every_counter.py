@@ -13,17 +13,18 @@ import collect
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "scripts"), str(TOP / "tests/vm")]
 
+import checks  # noqa: E402
 import traffic  # noqa: E402
 
 # Counters that the machines of the tests cannot raise, with the reason.
 BEYOND = {"ib_pool_foreign_shards": "soft RDMA devices are next to no NUMA node"}
-FOLDERS = ("cm", "cong", "conn", "ib_transport", "loop_transport", "msg", "recv_pool", "sock")
+FOLDERS = [x for x in checks.LEVEL if x not in ("bindings", "kapi", "proto") and (TOP / x).is_dir()]
 
-STATS = (TOP / "conn/stats.rs").read_text()
+STATS = (TOP / "stats/mod.rs").read_text()
 # {name: variant of Counter}.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))
-DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/device.rs").read_text()))
+DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/transport.rs").read_text()))
 
 
 @cache

@@ -163,7 +163,9 @@ def test_source_for_dkms(machine):
     kbuild = re.findall(r"\b(bindings/\w+)\.o", (TOP / "Kbuild").read_text())
     assert kbuild and {f"{x}.c" for x in kbuild} <= there
     layers = re.findall(r"^mod (\w+);", (TOP / "rds_core.rs").read_text(), re.M)
-    assert {f"{x}/mod.rs" for x in layers if x != "kunit"} <= there
+    files_of = {x: {f"{x}/mod.rs", f"{x}.rs"} & there for x in layers if x != "kunit"}
+    assert {"kapi", "trace"} <= {*files_of} and all(files_of.values()), files_of
+    assert {"uapi/uapi.h", "uapi/bindgen_parameters"} <= there
     assert files(machine.root) >= {PAGE, *(f"usr/lib/{x}" for x in CONFIGURED)}
 
 

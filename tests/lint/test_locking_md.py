@@ -2,10 +2,15 @@
 """Documentation/locking.md has every lock."""
 
 import re
+import sys
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-FOLDERS = ("cm", "cong", "conn", "ib_transport", "kapi", "loop_transport", "msg", "recv_pool", "sock")
+sys.path.insert(0, str(TOP / "scripts"))
+
+import checks  # noqa: E402
+
+FOLDERS = [x for x in checks.LEVEL if x not in ("bindings", "proto") and (TOP / x).is_dir()]
 # Devices of the KUnit suites are no part of the module.
 SUITES = ("fake.rs",)
 # The name of a lock is the last argument.

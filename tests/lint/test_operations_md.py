@@ -12,7 +12,7 @@ TOP = Path(__file__).resolve().parents[2]
 PAGES = {x: (TOP / x).read_text() for x in (
     "README.md", *(f"Documentation/{x}.md" for x in ("operations", "programming", "security")))}
 ABI = (TOP / "Documentation/abi.md").read_text()
-SOURCES = "".join(x.read_text() for folder in ("conn", "recv_pool", "ib_transport") for x in (TOP / folder).glob("*.rs"))
+SOURCES = "".join(x.read_text() for folder in ("stats", "recv_pool", "ib_transport") for x in (TOP / folder).rglob("*.rs"))
 ARGUMENTS = (TOP / "tools/rds-info/src/args.rs").read_text()
 HOGS = re.findall(r"^\| `(\w+)` \|", PAGES["Documentation/security.md"], re.M)
 NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"

@@ -48,7 +48,7 @@ def test_a_request_that_cannot_be_answered_is_parked(node, tools, guest, place):
 
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("function,folder", (
-    (r"8Listener.*8AcceptorE8on_event", "failslab"),
+    (r"8Listener.*8Acceptor.*8on_event", "failslab"),
     (r"18IncomingConnection.*7Request6accept$", "failslab"),
     (r"18IncomingConnection.*7Request6accept$", "fail_page_alloc"),
 ), ids=("listener", "worker", "queues"))

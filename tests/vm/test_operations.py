@@ -90,7 +90,7 @@ def test_each_step(whose, node, guest):
 
 # Functions that create a device's own queue pair. They run in the caller that registers memory, in
 # the worker that connects the two ends, and in the listener that gets the request.
-MAKERS = {"caller": r"7mr_pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*8WorkItem3run$",
+MAKERS = {"caller": r"2mr4pool.*6MrPool6region$", "worker": r"6reg_qp.*6Making.*8WorkItem3run$",
           "listener": r"8Listener.*6reg_qp8ExpectedE8on_event"}
 
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of `proto/info.rs`: each record has the layout that a C compiler gives the structure.
+//! Tests of `uapi/info.rs`: each record has the layout that a C compiler gives the structure.
 
-use crate::proto::info::*;
+use crate::proto::info::RdmaPath;
+use crate::uapi::info::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const L4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of two
-//! nodes. The table of local addresses and the bounds on bounce buffers are tested here, too,
-//! because they also need only `core`. `cargo test` in this folder runs them; `make test-miri` does
-//! so under Miri, in a few minutes.
+//! nodes. The records for programs in `uapi/`, the table of local addresses and the bounds on
+//! bounce buffers are tested here, too, because they also need only `core`. `cargo test` in this
+//! folder runs them; `make test-miri` does so under Miri, in a few minutes.
 
 #![cfg(test)]
 
 #[path = "../../../proto/mod.rs"]
 mod proto;
+#[path = "../../../uapi/mod.rs"]
+mod uapi;
 
 mod bounce_bounds;
 mod completion_watchdog;

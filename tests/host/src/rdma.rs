@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of `proto/rdma.rs`: parsing of RDMA arguments, with the numbers that programs might
-//! choose.
+//! Tests of `proto/rdma.rs` and `uapi/rdma.rs`: keys of memory, and parsing of RDMA arguments, with
+//! the numbers that programs might choose.
 
-use crate::proto::rdma::*;
+use crate::proto::{bounce::may_bounce, rdma::*};
+use crate::uapi::rdma::*;
 use proptest::prelude::*;
 
 fn bytes<const N: usize>(words: &[u64]) -> [u8; N] {

@@ -2,31 +2,32 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
-use crate::{
-    conn::{Bounds, Connection, Counter, Endpoint, EndpointProgress, Link, Node, Reached},
-    ib_transport::{
-        device::{DeviceUse, Ib, Member},
-        endpoint::EndpointShared,
-        qp_context::QpContext,
-        recv_ring::{Least, RecvRingPolicy},
-        IbTunables,
-    },
-    kapi::{
-        rdma::{
-            fake::{self, FakeDevice, Sent},
-            Client, IbDevice, Qp, WcStatus,
-        },
-        sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
-        time,
-    },
-    kunit::transport::{self, WithoutMemory},
-    msg::Message,
-    proto::{
-        idle::IdleTimeouts,
-        wire::{Flags, FragmentSize, Header},
-    },
-    recv_pool::{BufMut, Counters, Limit, Limits, Pools},
+use crate::conn::{Bounds, Connection, Endpoint, EndpointProgress, Link, Node, Reached};
+use crate::ib_transport::{
+    client::Member,
+    device::DeviceUse,
+    endpoint_shared::EndpointShared,
+    ib::Ib,
+    qp_context::QpContext,
+    recv_ring::{Least, RecvRingPolicy},
+    IbTunables,
 };
+use crate::kapi::{
+    rdma::{
+        fake::{self, FakeDevice, Sent},
+        Client, IbDevice, Qp, WcStatus,
+    },
+    sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
+    time,
+};
+use crate::kunit::transport::{self, WithoutMemory};
+use crate::msg::Message;
+use crate::proto::{
+    idle::IdleTimeouts,
+    wire::{Flags, FragmentSize, Header},
+};
+use crate::recv_pool::{BufMut, Counters, Limit, Limits, Pools};
+use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{
@@ -411,7 +412,7 @@ impl BenchEnd {
             Least::Wanted(setup.min_recv_wr),
         );
         let qp = fake::queue_pair(&device.pd, config, context, ring)?;
-        self.device.set_qp(&qp);
+        self.device.set_qp(qp.clone());
         self.qp = Some(qp.clone());
         // Set before the receives are posted, because tests wait for those.
         let before = self.wire.up.lock().replace(qp.clone());
@@ -468,7 +469,8 @@ impl WithoutMemory for Wire {
         if self.is_cut.load(Relaxed) {
             return Err(ENODEV);
         }
-        let events = EndpointShared::new(&self.ib, connection, self.ib.fragment)?;
+        let home = self.ib.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, self.ib.fragment, home)?;
         let end = KBox::new(
             BenchEnd {
                 qp: None,

@@ -8,10 +8,10 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::{Counter, Transport},
+        conn::Transport,
         ib_transport::{
-            deferred::{DeferredCmId, DeferredDestroy},
-            endpoint::EndpointShared,
+            endpoint_shared::EndpointShared,
+            quirks::{DeferredCmId, DeferredDestroy},
         },
         kapi::{
             rdma::{
@@ -20,6 +20,7 @@ mod suite {
             },
             sync::Completion,
         },
+        stats::Counter,
     };
     use kernel::{
         prelude::*,
@@ -177,7 +178,8 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connection()?;
         let ib = &bench.wire.ib;
-        let id = CmId::new(EndpointShared::new(ib, &connection, ib.fragment)?)?;
+        let shared = EndpointShared::new(&connection, ib.fragment, None)?;
+        let id = CmId::new(shared)?;
         let parking = DeferredDestroy::new()?;
         let refused = || -> Result<bool> {
             let parked = DeferredCmId::connection(ID, id.clone())?;

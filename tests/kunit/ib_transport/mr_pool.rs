@@ -9,11 +9,13 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::{Connection, MrDevice, OnRelease, RemoteMemory},
+        conn::Connection,
         ib_transport::{
             device::Device,
-            mr_pool::{MrHandle, MrPool},
-            reg_qp::RegQp,
+            mr::{
+                pool::{MrHandle, MrPool},
+                reg_qp::RegQp,
+            },
         },
         kapi::{
             pin::PinnedMemory,
@@ -23,6 +25,7 @@ mod suite {
             },
         },
         proto::rdma::Cookie,
+        rdma_mem::{MrDevice, OnRelease, RemoteMemory},
     };
     use core::net::{IpAddr, Ipv4Addr, SocketAddr};
     use kernel::{

@@ -8,7 +8,6 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::Counter,
         kapi::{
             rdma::{
                 fake::{
@@ -24,6 +23,7 @@ mod suite {
             packed::{Packer, LONGEST_FRAME},
             wire::{Flags, Header},
         },
+        stats::Counter,
     };
     use kernel::{prelude::*, sync::Arc};
 

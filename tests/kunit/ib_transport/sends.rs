@@ -8,7 +8,6 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
-        conn::Counter,
         ib_transport::qp_context::QpContext,
         kapi::{
             rdma::{
@@ -26,6 +25,7 @@ mod suite {
             wire::{Flags, FragmentSize},
         },
         recv_pool::Context,
+        stats::Counter,
     };
     use kernel::{
         prelude::*,

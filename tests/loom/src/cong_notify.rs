@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/cong_notify.rs`: congestion notifications that arrive while the sender reads
+//! Models of `socket/cong_notify.rs`: congestion notifications that arrive while the sender reads
 //! them.
 
 use crate::{check, wait::WaitQueue};
 use cong_notify::CongNotify;
 use loom::{sync::Arc, thread};
 
-#[path = "../../../msg/cong_notify.rs"]
+#[path = "../../../socket/cong_notify.rs"]
 mod cong_notify;
 
 /// Creates a notification state, prepared by `set`.

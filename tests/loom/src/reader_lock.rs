@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/reader_lock.rs`: readers of one socket.
+//! Models of `socket/reader_lock.rs`: readers of one socket.
 
 use crate::{check, check_few, wait::WaitQueue};
 use loom::{
@@ -10,10 +10,10 @@ use loom::{
 };
 use reader_lock::ReaderLock;
 
-#[path = "../../../msg/reader_lock.rs"]
+#[path = "../../../socket/reader_lock.rs"]
 mod reader_lock;
 
-/// A socket, as `msg/socket.rs` and `sock/recvmsg.rs` use it.
+/// A socket, as `socket/state.rs` and `sock/recvmsg.rs` use it.
 struct Socket {
     turn: ReaderLock,
     /// Number of queued messages.

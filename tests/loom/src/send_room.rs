@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/send_room.rs`: senders of one socket, and acknowledgements that return room.
+//! Models of `socket/send_room.rs`: senders of one socket, and acknowledgements that return room.
 
 use crate::{
     check,
@@ -11,10 +11,10 @@ use crate::{
 use loom::{sync::Arc, thread};
 use send_room::SendRoom;
 
-#[path = "../../../msg/send_room.rs"]
+#[path = "../../../socket/send_room.rs"]
 mod send_room;
 
-/// A socket, as `msg/socket.rs` and `sock/sendmsg.rs` use it.
+/// A socket, as `socket/state.rs` and `sock/sendmsg.rs` use it.
 struct Socket {
     room: SendRoom,
     limit: Atomic<usize>,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `msg/shared_room.rs`: senders that share a room, and acknowledgements that return it.
+//! Models of `socket/shared_room.rs`: senders that share a room, and acknowledgements that return it.
 
 use crate::{check, check_few, wait::WaitQueue};
 use loom::{sync::Arc, thread};
 use shared_room::SharedRoom;
 
-#[path = "../../../msg/shared_room.rs"]
+#[path = "../../../socket/shared_room.rs"]
 mod shared_room;
 
 const LIMIT: usize = 16;
 
-/// A share, as `conn/accounts.rs` and `sock/sendmsg.rs` use it.
+/// A share, as `socket/accounts.rs` and `sock/sendmsg.rs` use it.
 struct Share {
     room: SharedRoom,
     wait: WaitQueue,

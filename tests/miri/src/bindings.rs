@@ -120,6 +120,24 @@ pub(crate) struct rds_ib_operation {
     pub(crate) swap_mask: u64,
 }
 
+pub(crate) const EDESTADDRREQ: u32 = 89;
+pub(crate) const EMSGSIZE: u32 = 90;
+pub(crate) const EPROTOTYPE: u32 = 91;
+pub(crate) const ENOPROTOOPT: u32 = 92;
+pub(crate) const ESOCKTNOSUPPORT: u32 = 94;
+pub(crate) const EOPNOTSUPP: u32 = 95;
+pub(crate) const EAFNOSUPPORT: u32 = 97;
+pub(crate) const EADDRINUSE: u32 = 98;
+pub(crate) const EADDRNOTAVAIL: u32 = 99;
+pub(crate) const ENETDOWN: u32 = 100;
+pub(crate) const ENETUNREACH: u32 = 101;
+pub(crate) const ECONNRESET: u32 = 104;
+pub(crate) const ENOBUFS: u32 = 105;
+pub(crate) const ENOTCONN: u32 = 107;
+pub(crate) const ETIMEDOUT: u32 = 110;
+pub(crate) const ECONNREFUSED: u32 = 111;
+pub(crate) const ENOIOCTLCMD: u32 = 515;
+
 pub(crate) const ib_wr_opcode_IB_WR_RDMA_WRITE: u32 = 0;
 pub(crate) const ib_wr_opcode_IB_WR_SEND: u32 = 2;
 pub(crate) const ib_wr_opcode_IB_WR_RDMA_READ: u32 = 4;

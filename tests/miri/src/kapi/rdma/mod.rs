@@ -14,10 +14,12 @@ mod batch;
 mod bounce;
 #[path = "../../../../../kapi/rdma/bounce_bounds.rs"]
 mod bounce_bounds;
+#[path = "../../../../../kapi/rdma/buf.rs"]
+mod buf;
 mod device;
 #[path = "../../../../../kapi/rdma/domain.rs"]
 mod domain;
-mod mr;
+mod mapping;
 #[path = "../../../../../kapi/rdma/operation.rs"]
 mod operation;
 mod pd;
@@ -35,5 +37,5 @@ pub(crate) use arena::{Arena, GrowError};
 pub(crate) use arena_stats::ArenaStats;
 pub(crate) use batch::Batch;
 pub(crate) use bounce_bounds::BounceBounds;
+pub(crate) use buf::{Buf, BufMut};
 pub(crate) use pd::Pd;
-pub(crate) use shard::{Buf, BufMut};

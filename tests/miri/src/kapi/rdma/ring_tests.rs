@@ -5,7 +5,7 @@
 
 use super::{
     domain::Domain,
-    mr::{LocalDmaMapping, Mapping},
+    mapping::{LocalDmaMapping, Mapping},
     operation::{LocalPiece, Operation, OperationItem, PieceOwner, PostError, Verb},
     pd::Pd,
     qp_ring::{RecvRing, SendItem, WorkSlot},

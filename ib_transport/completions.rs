@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Handlers of a queue pair's completions and events, and its checks by the device.
+//!
+//! A posted buffer belongs to the queue pair until its completion. A received one passes to the
+//! connection, which returns it if nothing was kept of it. A failed completion ends the endpoint.
+
+use super::{
+    endpoint_list::{EndpointQp, NextCheck},
+    qp_context::QpContext,
+    recv_ring::RecvRingPolicy,
+};
+use crate::conn::{Reached, ReceiveError};
+use crate::kapi::{
+    print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
+    rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
+    sync::Peek,
+};
+use crate::msg::Owner;
+use crate::proto::completion_watchdog::WatchdogTimeout;
+use crate::stats::Counter;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Full, Relaxed},
+};
+
+impl QpHandler for QpContext {
+    type Poll = RecvRingPolicy;
+
+    fn received(
+        &self,
+        _qp: &Qp<Self>,
+        ring: &mut RecvRingPolicy,
+        message: Received,
+    ) -> Result<u32, Received> {
+        if !self.receiving.peek() {
+            self.receiving.store(true, Relaxed);
+            self.events.note_first_frame();
+            if self.device.caps.active_side_first {
+                // A READ may wait for this. Transmitters that take the lock after `resume` see the
+                // flag.
+                self.connection.resume();
+            }
+        }
+        let delayed = ring.delayed.take();
+        if delayed.is_none() && ring.depth.arrive() {
+            self.connection.node.stats.inc(Counter::IbRxRingGrown);
+            self.device.tend_later();
+        }
+        let device = self.device.id;
+        let Received { buf, len } = message;
+        let (mut buf, mut parts) = (Some(buf), delayed.unwrap_or(0));
+        let received = self.connection.receive(&mut buf, len, device, &mut parts);
+        match (received, buf.take()) {
+            (Ok(()), back) => buf = back,
+            (Err(ReceiveError::NoMemory), Some(buf)) => {
+                ring.delayed = Some(parts);
+                self.tend_soon();
+                return Err(Received { buf, len });
+            }
+            (Err(_), _) => {
+                self.fail();
+                return Ok(1);
+            }
+        }
+        match buf {
+            // Buffers that the ring does not need go back to the pool.
+            // CAST: A batch is small.
+            Some(buf) if ring.depth.wants_back(ring.spare.len() as u32) => {
+                drop(ring.spare.push(buf));
+            }
+            buf => drop(buf),
+        }
+        Ok(parts)
+    }
+
+    fn notified(&self) {
+        self.connection.node.stats.inc(Counter::IbEvtHandlerCall);
+    }
+
+    fn sent(&self, _qp: &Qp<Self>, reports: usize) {
+        self.connection
+            .node
+            .stats
+            .add(Counter::IbTxCqEvent, reports);
+        self.device.note_progress();
+        if self.blocked.peek() && self.blocked.xchg(false, Full) {
+            self.connection.resume();
+        }
+    }
+
+    fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
+        let flushed = failure.status.is_flush();
+        // Soft-RoCE flushes all requests if it has no memory to send, and reports nothing else.
+        if !flushed || !self.events.progress.has_ended() {
+            self.connection
+                .note_error(failure.queue.name(), failure.status.number());
+        }
+        // Errors that programs cause have a rate limit of their own, and hide no others.
+        let about = match failure.refused {
+            Some(_) => About::Attempt,
+            None => About::Trouble,
+        };
+        if !flushed && may_print(about) {
+            pr_info!(
+                "{}: {:?} failed: {} (vendor error {:#x})\n",
+                self.connection.key,
+                failure.queue,
+                failure.status.message(),
+                failure.vendor_err
+            );
+        }
+        if let Some(number) = failure.refused {
+            let owner = Owner::from_number(number);
+            self.connection.offenders.note(owner.user, owner.standing);
+            self.events.note(Reached::Fault);
+        } else {
+            self.fail();
+        }
+    }
+
+    fn misused(&self, opcode: u32) {
+        let stats = &self.connection.node.stats;
+        stats.inc(Counter::IbRxMisused);
+        // CAST: The number is small.
+        self.connection.note_error("receive opcode", opcode as i32);
+        pr_info_ratelimited!(
+            "{}: the peer has used up a receive with no message (opcode {}): dropping the connection\n",
+            self.connection.key,
+            opcode
+        );
+        self.fail();
+    }
+
+    fn not_flushed(&self, error: Error) {
+        self.connection.node.stats.inc(Counter::IbNotFlushed);
+        self.connection.note_failure("flush", error);
+        pr_warn_ratelimited!(
+            "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
+            self.connection.key,
+            error.to_errno()
+        );
+    }
+
+    fn polled(&self, qp: &Qp<Self>, ring: &mut RecvRingPolicy) {
+        self.connection.flush_ack();
+        let frames = ring.depth.end_run();
+        if frames > 0 {
+            self.connection
+                .node
+                .stats
+                .add(Counter::IbRxCqEvent, frames as usize);
+        }
+        if !ring.depth.is_low() {
+            return;
+        }
+        self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
+        if Self::refill(qp, ring).is_err() {
+            // The device's worker can wait for memory.
+            self.tend_now();
+        }
+    }
+
+    fn event(&self, _qp: &Qp<Self>, event: QpEvent) {
+        if let QpEvent::Fatal(event) = event {
+            self.connection.note_error("queue pair", event);
+            self.fail();
+        }
+    }
+}
+
+impl EndpointQp for Qp<QpContext> {
+    fn send_progress(&self) -> SendProgress {
+        Qp::send_progress(self)
+    }
+
+    fn send_something(&self) {
+        self.handler().send_something(self);
+    }
+
+    fn check_progress(&self, timeout: WatchdogTimeout) {
+        QpContext::check_progress(self, timeout);
+    }
+
+    fn give_up_sending(&self, what: &str) {
+        self.handler().give_up_sending(what);
+    }
+
+    fn asks(&self) -> bool {
+        self.handler().asks()
+    }
+
+    fn service_ring(&self, period_ends: bool) -> NextCheck {
+        QpContext::service_ring(self, period_ends)
+    }
+}

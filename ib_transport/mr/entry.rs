@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a program that is in use by a device or waits for its release.
+
+use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
+use crate::rdma_mem::OnRelease;
+use kernel::sync::Arc;
+
+/// The state of the memory.
+pub(crate) enum MrMemory {
+    Region(Region),
+    /// Mapped for local operations, without a key of its own.
+    Lent(Arc<LocalDmaMapping>),
+    /// The region is destroyed, and the memory is still mapped.
+    Mapped {
+        _mapping: Arc<Mapping>,
+    },
+    Released,
+}
+
+/// Memory in use by a device, and the observer of its release. Dropping it releases the memory, and
+/// sleeps.
+pub(crate) struct MrEntry {
+    /// Dropped before `then`.
+    pub(crate) memory: MrMemory,
+    /// The device may still write through the MR, so the MR must not be reused.
+    pub(crate) poisoned: bool,
+    /// READ responses to peers may still use the memory after its key is invalidated.
+    pub(crate) read_from: bool,
+    pub(crate) then: Option<Arc<dyn OnRelease>>,
+}
+
+impl MrEntry {
+    /// Returns `true` if the memory is offered to peers. Memory of local operations has an
+    /// observer.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.then.is_none()
+    }
+
+    /// Releases the memory, unless it has a region: that is returned, and has to be invalidated
+    /// first.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn release(&mut self) -> Option<Region> {
+        match core::mem::replace(&mut self.memory, MrMemory::Released) {
+            MrMemory::Region(region) => Some(region),
+            MrMemory::Lent(lent) => {
+                lent.release();
+                None
+            }
+            MrMemory::Mapped { .. } | MrMemory::Released => None,
+        }
+    }
+}

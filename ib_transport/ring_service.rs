@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Refill of the receive ring, and the adaptation of its depth.
+//!
+//! Softirqs refill the ring from the pool after each run of completions. If there is no memory, the
+//! device's worker does it, which may sleep. At the end of a period the worker also shrinks a ring
+//! that did not need its depth. A ring without buffers is starved: the peer waits, and gets a sign
+//! of life. In the end one connection is given up, so that its memory suffices for the others.
+
+use super::{endpoint_list::NextCheck, qp_context::QpContext, recv_ring::RecvRingPolicy};
+use crate::kapi::{
+    errno::Errno,
+    print::pr_info_ratelimited,
+    rdma::{Qp, RnrTimer},
+    time,
+};
+use crate::proto::wire::FragmentSize;
+use crate::recv_pool::{Batch, Context, GrowError};
+use crate::stats::Counter;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Full, Relaxed},
+};
+
+/// Maximum number of pings per period that shrink the receive ring of an idle connection.
+const MAX_PROBES: u32 = 64;
+
+/// Time in nanoseconds for which a ring may be starved while a partial message keeps memory. Then
+/// the connection is given up, see [`Device::may_give_up_one`]. Readers may take a while.
+const PATIENCE: u64 = 1_000_000_000;
+/// The same if the next endpoint can use smaller fragments.
+const LONG_PATIENCE: u64 = 30 * PATIENCE;
+
+/// Interval in nanoseconds of headers to the peer while the ring is starved. The peer gets no
+/// answers.
+const SIGN_OF_LIFE: u64 = 1_000_000_000;
+
+/// RNR timer for peers that are faster than the local receive ring grows.
+pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
+
+/// RNR timer while the ring is starved: the interval of the worker's checks. Earlier retries would
+/// only cost both nodes time.
+const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
+
+/// Reason why no receive could be posted.
+pub(super) enum FillError {
+    /// The pool is at its limit until readers free buffers or another ring shrinks.
+    Limit,
+    /// Memory is short, maybe only in pieces of the fragment size.
+    NoMemory,
+    Failed(Error),
+}
+
+impl From<Error> for FillError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<GrowError> for FillError {
+    fn from(error: GrowError) -> Self {
+        match error {
+            GrowError::Limit => Self::Limit,
+            GrowError::NoMemory => Self::NoMemory,
+            GrowError::Revoked => Self::Failed(ENODEV),
+        }
+    }
+}
+
+impl From<FillError> for Error {
+    fn from(why: FillError) -> Error {
+        match why {
+            FillError::Limit | FillError::NoMemory => ENOMEM,
+            FillError::Failed(error) => error,
+        }
+    }
+}
+
+impl QpContext {
+    /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
+    /// depth. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// - [`FillError`] if not even one is posted, so that nothing would ever complete.
+    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, FillError> {
+        let this = qp.handler();
+        loop {
+            let (missing, posted) =
+                qp.with_poll(|ring| (ring.depth.missing(), ring.depth.posted()));
+            if missing == 0 {
+                return Ok(true);
+            }
+            let mut batch = Batch::new();
+            let pool = this.device.pools.recv(this.events.fragment());
+            let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
+            if let Err(why) = found {
+                this.connection.node.stats.inc(Counter::IbRxAllocLimit);
+                if posted == 0 {
+                    return Err(why.into());
+                }
+                if qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
+                    continue;
+                }
+                return Ok(false);
+            }
+            qp.with_poll(|ring| -> Result {
+                let posted = qp.post_recv(&mut batch)?;
+                ring.note_posted(posted);
+                // Not later: another endpoint may have reset the credits by then.
+                this.tell_posted(posted, ring.depth.posted());
+                Ok(())
+            })?;
+        }
+    }
+
+    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
+    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
+    pub(super) fn refill(qp: &Qp<Self>, ring: &mut RecvRingPolicy) -> Result {
+        let this = qp.handler();
+        while ring.depth.missing() > 0 {
+            let wanted = (ring.depth.missing() as usize)
+                .min(Batch::MAX)
+                .saturating_sub(ring.spare.len());
+            let pool = this.device.pools.recv(this.events.fragment());
+            // Without new buffers the spare ones may suffice.
+            let _ = pool.alloc_many(wanted, Context::Atomic, &mut ring.spare);
+            let posted = qp.post_recv(&mut ring.spare)?;
+            if posted == 0 {
+                this.connection.node.stats.inc(Counter::IbRxAllocLimit);
+                return Err(ENOMEM);
+            }
+            ring.note_posted(posted);
+            this.tell_posted(posted, ring.depth.posted());
+        }
+        Ok(())
+    }
+
+    /// Refills the ring if softirqs could not, and adapts its depth at the end of a period. May
+    /// sleep.
+    pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
+        let this = qp.handler();
+        // The next endpoint of the connection may have begun.
+        if this.events.progress.has_ended() {
+            return NextCheck::Done;
+        }
+        // Cleared before all checks, so that a later request causes another check.
+        this.asks.xchg(false, Full);
+        let tended = Self::look_after(qp, period_ends);
+        if tended == NextCheck::Soon {
+            this.asks.store(true, Relaxed);
+        }
+        tended
+    }
+
+    fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
+        let this = qp.handler();
+        let stats = &this.connection.node.stats;
+        this.make_room();
+        this.connection.resume();
+        if qp.with_poll(|ring| ring.delayed.is_some()) {
+            Self::show_life(qp);
+            this.connection.fill_recv_reserve();
+            qp.resume();
+        }
+        if period_ends {
+            let decision = qp.with_poll(|ring| {
+                let decision = ring.depth.end_period(MAX_PROBES);
+                if decision.shrank {
+                    // Nothing is posted before the surplus is used, so advertising must not wait
+                    // for it.
+                    this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
+                }
+                decision
+            });
+            stats.add(Counter::IbRxRingShrunk, decision.shrank.into());
+            this.connection.probe(decision.ask);
+        }
+        if qp.with_poll(|ring| ring.depth.is_low()) {
+            stats.inc(Counter::IbRxRefillFromThread);
+            match Self::fill(qp) {
+                // With flow control the peer stops before the ring is empty. No frame of it causes
+                // a refill.
+                Ok(false) if this.controlled => {
+                    let posted = qp.with_poll(|ring| ring.depth.posted());
+                    this.tell_posted(0, posted);
+                    return if posted <= 1 {
+                        Self::on_ring_empty(qp)
+                    } else {
+                        NextCheck::Soon
+                    };
+                }
+                Ok(_) => {}
+                Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
+                    stats.inc(Counter::IbRxRingEmpty);
+                    this.give_up_for_memory("no receives", ENOMEM);
+                }
+                Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
+                // The queue pair is being closed.
+                Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
+                Err(FillError::Failed(error)) => this.give_up("no receives", error),
+            }
+        }
+        if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
+            // After a failure the peer only waits longer than needed.
+            let _ = qp.set_rnr_timer(RNR_TIMER);
+        }
+        if this.is_awaiting_first_frame() {
+            // The connection may not be up yet; the next check sends the header then.
+            this.connection.send_header();
+            NextCheck::Soon
+        } else if qp.with_poll(|ring| ring.depth.is_small()) {
+            NextCheck::Done
+        } else {
+            NextCheck::AtNextPeriod
+        }
+    }
+
+    /// Sends a header now and then to a peer from which nothing is received, so that it knows that
+    /// this node lives.
+    fn show_life(qp: &Qp<Self>) {
+        let now = time::monotonic_ns();
+        let is_due = qp.with_poll(|ring| {
+            let is_due = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
+            if is_due {
+                ring.told = now;
+            }
+            is_due
+        });
+        if is_due {
+            qp.handler().connection.send_header();
+        }
+    }
+
+    /// Handles a starved ring: at most the receive that flow control reserves is posted, and there
+    /// are no buffers. The peer waits, so no frame causes a refill; the worker has to try again.
+    ///
+    /// A partial message keeps its memory until the rest has arrived. If such messages keep all
+    /// memory, one of them has to go with its connection, and is sent again. If the receives of
+    /// idle connections keep it, the next endpoint uses small fragments, which come from another
+    /// pool.
+    fn on_ring_empty(qp: &Qp<Self>) -> NextCheck {
+        let this = qp.handler();
+        let stats = &this.connection.node.stats;
+        stats.inc(Counter::IbRxRingEmpty);
+        let now = time::monotonic_ns();
+        let since = qp.with_poll(|ring| {
+            if ring.starved_since == 0 {
+                ring.starved_since = now.max(1);
+            }
+            ring.starved_since
+        });
+        Self::show_life(qp);
+        if this.device.caps.receiver_not_ready
+            && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
+        {
+            // After a failure the peer only retries more often than needed, or the queue pair is
+            // not connected yet.
+            let _ = qp.set_rnr_timer(STARVED_TIMER);
+        }
+        let timeout = if this.connection.in_reassembly() {
+            Some(PATIENCE)
+        } else if this.events.fragment() != FragmentSize::K4 {
+            Some(LONG_PATIENCE)
+        } else {
+            None
+        };
+        let impatient = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
+        if impatient && this.device.may_give_up_one() {
+            qp.with_poll(|ring| ring.starved_since = 0);
+            stats.inc(Counter::IbRxStarvedDrop);
+            pr_info_ratelimited!(
+                "{}: giving the connection up for want of memory to receive\n",
+                this.connection.key
+            );
+            this.give_up_for_memory("no receives", ENOMEM);
+        }
+        NextCheck::Soon
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interface of the transport to connections and sockets, and to the listeners.
+
+use super::{
+    endpoint::{IbEndpoint, IncomingConnection},
+    endpoint_list::Hold,
+    ib::Ib,
+    private::socket_addr,
+};
+use crate::cm::RequestSink;
+use crate::conn::{Connection, Endpoint, Request, Transport};
+use crate::kapi::{
+    errno::Errno,
+    net::{IpBits, Net},
+    pin::PinnedMemory,
+    rdma::{Access, IbDevice, IncomingRequest},
+};
+use crate::proto::{ib_private::Agreed, wire::FragmentSize};
+use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RdmaOps, RemoteMemory};
+use crate::recv_pool::{Holdings, Pools};
+use core::net::Ipv6Addr;
+use kernel::{fmt, prelude::*, sync::Arc};
+
+impl Transport for Ib {
+    fn fragment(&self) -> FragmentSize {
+        self.fragment
+    }
+
+    fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
+        if !net.is_init() {
+            return Ok(false);
+        }
+        self.addrs.has(addr, scope)
+    }
+
+    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
+        let device = self.device_of(addr, scope)?;
+        let pools = device.as_ref().map(|device| &device.pools);
+        Ok(pools.unwrap_or(self.unmapped.pools()).clone())
+    }
+
+    fn rdma(&self) -> Option<&dyn RdmaOps> {
+        Some(self)
+    }
+
+    fn pool_limit(&self) -> usize {
+        self.limits.most.shared_bytes()
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+        }
+        holdings.bytes()
+    }
+
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let mut holdings = Holdings::default();
+        self.unmapped.pools().add_to(&mut holdings);
+        let mut kept = 0usize;
+        for device in self.devices.lock().iter() {
+            device.pools.add_to(&mut holdings);
+            kept = kept.saturating_add(device.pd.kept());
+        }
+        holdings.report(&self.limits.counters, each);
+        // MRs that their devices failed to destroy: see Documentation/rdma.md.
+        each("ib_mr_kept", kept as u64);
+    }
+
+    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
+        for at in 0.. {
+            // `each` is called without the lock.
+            let device = self.devices.lock().get(at).cloned();
+            let Some(device) = device else {
+                break;
+            };
+            let rdma = device.pd.device();
+            rdma.with_name(|name| each(&name, &device.pools));
+        }
+        each(&"none", self.unmapped.pools());
+    }
+
+    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        IbEndpoint::resolve(&self, connection)
+    }
+}
+
+impl RdmaOps for Ib {
+    fn register(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        access: Access,
+    ) -> Result<KBox<dyn RemoteMemory>> {
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        let access = match access {
+            Access::Writable { .. } => Access::Writable {
+                atomics: device.caps.atomics,
+            },
+            other => other,
+        };
+        let addr = socket_addr(addr, 0, scope);
+        let held = device.regions.register(&addr, memory, access)?;
+        Ok(KBox::new(held, GFP_KERNEL)?)
+    }
+
+    fn max_contiguous_map(&self, addr: Ipv6Addr, scope: u32) -> Result<u64> {
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        Ok(device.regions.max_contiguous_map())
+    }
+
+    fn bounce_limit(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<usize>> {
+        let device = self.device_of(addr, scope)?;
+        Ok(device.and_then(|device| device.caps.bounce_limit))
+    }
+
+    fn map(
+        &self,
+        addr: Ipv6Addr,
+        scope: u32,
+        memory: PinnedMemory,
+        needs: OpKind,
+        then: Arc<dyn OnRelease>,
+    ) -> Result<Mapped> {
+        let device = self.device_of(addr, scope)?.ok_or(ENODEV)?;
+        let caps = &device.caps;
+        let has = |masked| caps.max_initiator_depth > 0 && !device.pd.refuses_atomics(masked);
+        let able = match needs {
+            OpKind::Write => true,
+            OpKind::Read => caps.max_initiator_depth > 0,
+            OpKind::Atomic => caps.atomics && has(false),
+            OpKind::MaskedAtomic => caps.masked_atomics && has(true),
+        };
+        if !able {
+            return Err(Errno::NotSupported.into());
+        }
+        let access = match needs {
+            OpKind::Write => Access::Source,
+            _ => Access::Sink {
+                by_peer: caps.read_sink_is_remote,
+            },
+        };
+        let addr = socket_addr(addr, 0, scope);
+        let (held, pieces) = device.regions.map(&addr, memory, access, then)?;
+        Ok(Mapped {
+            memory: KBox::new(held, GFP_KERNEL_ACCOUNT)?,
+            pieces,
+            completion_is_local_only: needs == OpKind::Write && caps.writes_unheard,
+        })
+    }
+
+    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result {
+        if let Some(device) = self.device_of(addr, scope)? {
+            device.regions.settle();
+        }
+        Ok(())
+    }
+}
+
+impl RequestSink for Ib {
+    type Hold = Hold;
+
+    fn hold(&self, device: &IbDevice) -> Option<(Hold, Arc<Pools>)> {
+        Ib::hold(self, device)
+    }
+
+    fn park(&self, request: IncomingRequest) -> bool {
+        Ib::park(self, request)
+    }
+
+    fn incoming(
+        this: &Arc<Self>,
+        request: IncomingRequest,
+        agreed: Agreed,
+        credit: u32,
+        hold: Hold,
+    ) -> Result<KBox<dyn Request>> {
+        let incoming = IncomingConnection::new(this.clone(), request, agreed, credit, hold);
+        Ok(KBox::new(incoming, GFP_KERNEL)?)
+    }
+}

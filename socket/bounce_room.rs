@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bounce buffers for the local memory of operations.
+//!
+//! A device that cannot reach all memory accesses memory of programs through bounce buffers, of
+//! which the kernel has few. An operation holds them from the call that begins it until its memory
+//! is released. That may take as long as its peer accepts nothing. So a call without room waits
+//! until other operations have ended. It does so before it holds anything that they need.
+
+use super::{upper::Node, Account, Waiters};
+use crate::kapi::{sync::Peek, task::without_io};
+use crate::proto::bounce::may_bounce;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+    },
+    workqueue::{Work, WorkItem},
+};
+
+/// The bounce buffers that operations of this node hold.
+#[pin_data]
+pub(crate) struct BounceRoom {
+    /// In bytes.
+    held: Atomic<usize>,
+    /// A socket waits for room.
+    is_awaited: Atomic<bool>,
+    #[pin]
+    pub(crate) waiters: Waiters,
+    #[pin]
+    waking: Work<Self>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self> for BounceRoom { self.waking }
+}
+
+/// Wakes the waiters. Runs in a work item, because there may be any number of them.
+impl WorkItem for BounceRoom {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| this.waiters.wake_writers());
+    }
+}
+
+impl BounceRoom {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let this = pin_init!(Self {
+            held: Atomic::new(0),
+            is_awaited: Atomic::new(false),
+            waiters <- Waiters::new(),
+            waking <- kernel::new_work!("BounceRoom::waking"),
+        });
+        Arc::pin_init(this, GFP_KERNEL)
+    }
+
+    /// Lets the next release wake all waiters. A waiter calls this after it was added, and then
+    /// looks for room again.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn await_release(&self) {
+        // Full order: a concurrent release either sees the flag, or its bytes are seen afterwards.
+        self.is_awaited.xchg(true, Full);
+    }
+}
+
+/// Charge for the bounce buffers of an operation. It is released when dropped, in any context.
+pub(crate) struct BounceCharge {
+    node: Arc<Node>,
+    account: Option<Arc<Account>>,
+    bytes: usize,
+}
+
+impl BounceCharge {
+    /// Charges `bytes` of bounce buffers for an operation. The user of `account` is restricted
+    /// further. Returns `None` if there is no room.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        account: Option<&Arc<Account>>,
+        bytes: usize,
+        limit: usize,
+    ) -> Option<Self> {
+        let mut all = node.bounce_room.held.peek();
+        loop {
+            let own = account.map_or(0, |account| account.bounced.peek());
+            if !may_bounce(own, all, limit) {
+                return None;
+            }
+            let more = all.saturating_add(bytes);
+            match node.bounce_room.held.cmpxchg(all, more, Full) {
+                Ok(_) => break,
+                Err(now) => all = now,
+            }
+        }
+        // Calls of one user at the same time may each exceed the user's part by one operation.
+        if let Some(account) = account {
+            account.bounced.fetch_add(bytes, Relaxed);
+        }
+        Some(Self {
+            node: node.clone(),
+            account: account.cloned(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for BounceCharge {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.bounced.fetch_sub(self.bytes, Relaxed);
+        }
+        let room = &self.node.bounce_room;
+        room.held.fetch_sub(self.bytes, Full);
+        if room.is_awaited.peek() && room.is_awaited.xchg(false, Full) {
+            self.node.queue.enqueue::<_, 0>(room.clone());
+        }
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! State of sockets: receive queue, charges, notifications and memory regions, and what all sockets
+//! share.
+
+#![deny(unsafe_code)]
+
+mod accounts;
+mod binds;
+mod bounce_room;
+mod cong_notify;
+mod incoming;
+mod memory;
+mod msg_meta;
+mod net_state;
+mod notify_queue;
+mod overrun;
+mod reader_lock;
+mod send_room;
+mod shared_room;
+mod sndbuf_charge;
+mod stamps;
+mod state;
+mod unread;
+mod upper;
+mod waiters;
+mod waiting;
+
+pub(crate) use accounts::{Account, Accounts, Holder};
+pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
+pub(crate) use bounce_room::{BounceCharge, BounceRoom};
+pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
+#[cfg(rds_kunit)]
+pub(crate) use memory::Memory;
+pub(crate) use memory::{Ending, RegionKey};
+pub(crate) use msg_meta::MsgMeta;
+pub(crate) use net_state::NetState;
+pub(crate) use notify_queue::Notification;
+pub(crate) use sndbuf_charge::{NoTicket, SndbufCharge};
+pub(crate) use stamps::{BadTraces, Stamps, Traces};
+pub(crate) use state::{Bound, CachedRoute, Keep, Peer, Socket, TransportId};
+pub(crate) use upper::{Upper, UpperConnection, UpperNode};
+pub(crate) use waiters::Waiters;
+pub(crate) use waiting::WaitingOn;

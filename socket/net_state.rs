@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! State that sockets share: bind table, congestion maps of local addresses, accounts of users and
+//! counters.
+
+use super::{Accounts, BindTable, BounceRoom, Bound, MsgMeta, TransportId};
+use crate::cong::{Place, Registry};
+use crate::kapi::{
+    net::Net,
+    sync::{OwnedQueue, Peek},
+};
+use crate::proto::rcvbuf;
+use crate::stats::{Counter, Stats};
+use crate::trace;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+
+/// State that the sockets of this node share, of all its network namespaces.
+pub(crate) struct NetState {
+    pub(crate) stats: Stats,
+    pub(crate) binds: BindTable,
+    /// Congestion maps of the addresses of this node.
+    pub(crate) cong: Registry,
+    /// Bytes of unread messages that a socket may have in any case.
+    pub(super) unread_patience: u64,
+    /// Charges of users for shared memory.
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) bounce_room: Arc<BounceRoom>,
+    /// Number of sockets that request timestamps of the receive path.
+    tracing: Atomic<u32>,
+    /// Runs work items of sockets, and the periodic checks of all connections. Its work never waits
+    /// for a peer.
+    pub(crate) queue: Arc<OwnedQueue>,
+}
+
+impl NetState {
+    /// Creates the state of a node with `memory` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(queue: Arc<OwnedQueue>, memory: u64) -> Result<Self> {
+        Ok(Self {
+            stats: Stats::new()?,
+            binds: BindTable::new(memory)?,
+            cong: Registry::new()?,
+            unread_patience: rcvbuf::patience(memory),
+            accounts: Accounts::new()?,
+            bounce_room: BounceRoom::new()?,
+            tracing: Atomic::new(0),
+            queue,
+        })
+    }
+
+    /// Returns timestamps for an arriving message, if a socket may request them. `None` also if
+    /// there is no memory.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
+        if self.tracing.peek() == 0 {
+            return None;
+        }
+        MsgMeta::with_stamps()
+    }
+
+    /// Counts a socket whose request for timestamps changes. `idle` means that it had none,
+    /// `idle_now` that it has none now.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn note_tracing(&self, idle: bool, idle_now: bool) {
+        match (idle, idle_now) {
+            (true, false) => drop(self.tracing.fetch_add(1, Relaxed)),
+            (false, true) => drop(self.tracing.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Marks a port of this node in the map of its address: full, or not any more.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` if the port is full and there is no memory for the map. This is counted.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
+        if bound.transport != TransportId::Loop {
+            self.cong
+                .mark(place_of(net, bound), bound.port, full)
+                .inspect_err(|_| self.note_lost_mark(bound))?;
+        }
+        trace::congestion(bound.addr, bound.port, full);
+        Ok(())
+    }
+
+    /// Counts and traces that no peer is notified of a full port.
+    #[cold]
+    fn note_lost_mark(&self, bound: &Bound) {
+        let reason = Counter::CongUpdateFailed;
+        self.stats.inc(reason);
+        trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
+    }
+}
+
+/// Returns the address in whose map the port of a socket is.
+fn place_of(net: Net, bound: &Bound) -> Place {
+    Place {
+        net,
+        addr: bound.addr,
+        scope: bound.scope,
+    }
+}

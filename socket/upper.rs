@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interface to the connections, which are above sockets.
+//!
+//! A socket refers to its node, to the connection of its last route and to connections that it
+//! waits for. All of these refer to sockets, so they are in a folder above this one. Code of this
+//! folder knows them as [`Upper::Node`] and [`Upper::Connection`], and calls only the traits here.
+//! The compiler knows the types behind them, so the calls are direct ones.
+
+use super::{Bound, NetState, Socket, Waiters};
+use crate::kapi::net::Net;
+use core::ops::Deref;
+
+/// Types of the layers above sockets. Implemented for [`Socket`], once.
+pub(crate) trait Upper {
+    type Node: UpperNode;
+    type Connection: UpperConnection;
+}
+
+/// The node of a socket.
+pub(super) type Node = <Socket as Upper>::Node;
+
+/// A connection to another node.
+pub(super) type Connection = <Socket as Upper>::Connection;
+
+/// The node, as its sockets use it.
+pub(crate) trait UpperNode: Deref<Target = NetState> {
+    /// Returns the maximum size of each buffer pool, in bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn pool_limit(&self) -> usize;
+
+    /// Sends the map of an address, which has changed, to all peers. A connection that comes up
+    /// meanwhile sends it by itself.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt, no lock held.
+    fn send_congestion_maps(&self, net: Net, bound: &Bound);
+}
+
+/// A connection, as sockets use it that wait for a congested port of the peer.
+pub(crate) trait UpperConnection {
+    /// Returns the sockets that wait.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn waiters(&self) -> &Waiters;
+
+    /// Returns `true` if the connection has ended for good. It has woken all waiters then.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn has_ended(&self) -> bool;
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Records of the `RDS_INFO_*` tables.
+//!
+//! Numbers are in host byte order, addresses and ports in network byte order. Each kind of record
+//! exists twice: for IPv6, and for IPv4, which omits objects with other addresses.
+
+use super::{
+    rds6_info_connection, rds6_info_message, rds6_info_rdma_connection, rds6_info_socket,
+    rds_info_connection, rds_info_counter, rds_info_message, rds_info_rdma_connection,
+    rds_info_socket, TRANSNAMSIZ,
+};
+use crate::proto::info::RdmaPath;
+use core::{
+    mem::offset_of,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+/// Size of the longest record, in bytes.
+const LONGEST: usize = size_of::<rds6_info_rdma_connection>();
+
+/// Bytes of one record.
+///
+/// # Invariants
+///
+/// `len` is at most `LONGEST`.
+pub(crate) struct Record {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Record {
+    /// Returns a record of C type `T` with zeros in all fields.
+    fn new<T>() -> Self {
+        const { assert!(size_of::<T>() <= LONGEST) };
+        // INVARIANT: Asserted just now.
+        Self {
+            bytes: [0; LONGEST],
+            len: size_of::<T>(),
+        }
+    }
+
+    /// Sets the field at offset `at` of a record of C type `T`. `_field` reads that field; the
+    /// bytes must be as many as it has.
+    #[inline]
+    fn set<T, F, const N: usize>(&mut self, at: usize, _field: impl Fn(&T) -> F, bytes: [u8; N]) {
+        const { assert!(size_of::<F>() == N) };
+        // There is room for the fields of every record.
+        let room = self.bytes.get_mut(at..);
+        if let Some(room) = room.and_then(|rest| rest.first_chunk_mut()) {
+            *room = bytes;
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// Makes a [`Record`] of a C type from the bytes of all its fields.
+macro_rules! record {
+    ($type:ident { $($field:ident: $bytes:expr,)* }) => {{
+        // The compiler rejects a field that does not exist, and one that is missing.
+        let _all = |record: $type| {
+            let $type { $($field: _,)* } = record;
+        };
+        let mut record = Record::new::<$type>();
+        $(record.set(
+            offset_of!($type, $field),
+            |record: &$type| record.$field,
+            $bytes,
+        );)*
+        record
+    }};
+}
+
+/// Returns a name for a field of `N` bytes, padded with at least one zero.
+fn padded<const N: usize>(name: &str) -> [u8; N] {
+    let mut field = [0; N];
+    for (to, from) in field.iter_mut().take(N.saturating_sub(1)).zip(name.bytes()) {
+        *to = from;
+    }
+    field
+}
+
+/// Returns two addresses as IPv4 addresses, or `None` if the first one is none. If only the second
+/// one is none, it becomes 0.0.0.0.
+fn ipv4_pair(first: Ipv6Addr, second: Ipv6Addr) -> Option<([u8; 4], [u8; 4])> {
+    let second = second.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
+    Some((first.to_ipv4_mapped()?.octets(), second.octets()))
+}
+
+/// Address family of the tables that a record is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    /// `RDS_INFO_*`: objects with IPv4 addresses.
+    V4,
+    /// `RDS6_INFO_*`: all objects.
+    V6,
+}
+
+/// Kind of record.
+pub(crate) trait Emitted {
+    /// Returns the size of the record in bytes.
+    fn size(family: Family) -> usize;
+
+    /// Returns the record, or `None` if there is none for this family.
+    fn emit(&self, family: Family) -> Option<Record>;
+}
+
+/// `struct rds_info_counter`.
+pub(crate) struct CounterRecord<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: u64,
+}
+
+impl Emitted for CounterRecord<'_> {
+    fn size(_: Family) -> usize {
+        size_of::<rds_info_counter>()
+    }
+
+    fn emit(&self, _: Family) -> Option<Record> {
+        Some(record!(rds_info_counter {
+            name: padded::<32>(self.name),
+            value: self.value.to_ne_bytes(),
+        }))
+    }
+}
+
+/// `struct rds_info_connection`, `struct rds6_info_connection`.
+pub(crate) struct ConnectionRecord<'a> {
+    pub(crate) next_tx: u64,
+    pub(crate) next_rx: u64,
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) transport: &'a str,
+    pub(crate) flags: u8,
+    pub(crate) tos: u8,
+}
+
+impl Emitted for ConnectionRecord<'_> {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_connection>(),
+            Family::V6 => size_of::<rds6_info_connection>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        let next_tx_seq = self.next_tx.to_ne_bytes();
+        let next_rx_seq = self.next_rx.to_ne_bytes();
+        // CAST: 16.
+        let transport = padded::<{ TRANSNAMSIZ as usize }>(self.transport);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(self.laddr, self.faddr)?;
+                record!(rds_info_connection {
+                    next_tx_seq: next_tx_seq,
+                    next_rx_seq: next_rx_seq,
+                    laddr: laddr,
+                    faddr: faddr,
+                    transport: transport,
+                    flags: [self.flags],
+                    tos: [self.tos],
+                })
+            }
+            // This record has no field for the type of service.
+            Family::V6 => record!(rds6_info_connection {
+                next_tx_seq: next_tx_seq,
+                next_rx_seq: next_rx_seq,
+                laddr: self.laddr.octets(),
+                faddr: self.faddr.octets(),
+                transport: transport,
+                flags: [self.flags],
+            }),
+        })
+    }
+}
+
+/// `struct rds_info_message`, `struct rds6_info_message`: a message that waits to be sent,
+/// acknowledged or read.
+pub(crate) struct MessageRecord {
+    pub(crate) sequence: u64,
+    /// Payload bytes.
+    pub(crate) len: u32,
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) lport: u16,
+    pub(crate) fport: u16,
+    pub(crate) tos: u8,
+}
+
+impl Emitted for MessageRecord {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_message>(),
+            Family::V6 => size_of::<rds6_info_message>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        /// Flags are always 0, as in C.
+        const FLAGS: u8 = 0;
+
+        macro_rules! message {
+            ($type:ident, $laddr:expr, $faddr:expr) => {
+                record!($type {
+                    seq: self.sequence.to_ne_bytes(),
+                    len: self.len.to_ne_bytes(),
+                    laddr: $laddr,
+                    faddr: $faddr,
+                    lport: self.lport.to_be_bytes(),
+                    fport: self.fport.to_be_bytes(),
+                    flags: [FLAGS],
+                    tos: [self.tos],
+                })
+            };
+        }
+
+        let (laddr, faddr) = (self.laddr, self.faddr);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                message!(rds_info_message, laddr, faddr)
+            }
+            Family::V6 => message!(rds6_info_message, laddr.octets(), faddr.octets()),
+        })
+    }
+}
+
+/// `struct rds_info_socket`, `struct rds6_info_socket`. The peer is `::` with port 0 if there is
+/// none.
+pub(crate) struct SocketRecord {
+    /// Limits in bytes, for messages not acknowledged and for those that wait to be read.
+    pub(crate) sndbuf: u32,
+    pub(crate) rcvbuf: u32,
+    pub(crate) bound: (Ipv6Addr, u16),
+    pub(crate) connected: (Ipv6Addr, u16),
+    pub(crate) inode: u64,
+}
+
+impl Emitted for SocketRecord {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_socket>(),
+            Family::V6 => size_of::<rds6_info_socket>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        macro_rules! socket {
+            ($type:ident, $bound:expr, $connected:expr) => {
+                record!($type {
+                    sndbuf: self.sndbuf.to_ne_bytes(),
+                    bound_addr: $bound,
+                    connected_addr: $connected,
+                    bound_port: self.bound.1.to_be_bytes(),
+                    connected_port: self.connected.1.to_be_bytes(),
+                    rcvbuf: self.rcvbuf.to_ne_bytes(),
+                    inum: self.inode.to_ne_bytes(),
+                })
+            };
+        }
+
+        let (bound, connected) = (self.bound.0, self.connected.0);
+        Some(match family {
+            Family::V4 => {
+                let (bound, connected) = ipv4_pair(bound, connected)?;
+                socket!(rds_info_socket, bound, connected)
+            }
+            Family::V6 => socket!(rds6_info_socket, bound.octets(), connected.octets()),
+        })
+    }
+}
+
+/// `struct rds_info_rdma_connection`, `struct rds6_info_rdma_connection`. All fields except the
+/// addresses and the type of service are zero if the connection is not up.
+pub(crate) struct RdmaConnection {
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) tos: u8,
+    pub(crate) path: RdmaPath,
+}
+
+impl Emitted for RdmaConnection {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_rdma_connection>(),
+            Family::V6 => size_of::<rds6_info_rdma_connection>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        /// Limits of C's region pools, and the number of its cached messages. This module has
+        /// neither.
+        const NONE: [u8; 4] = [0; 4];
+
+        macro_rules! connection {
+            ($type:ident, $laddr:expr, $faddr:expr) => {
+                record!($type {
+                    src_addr: $laddr,
+                    dst_addr: $faddr,
+                    src_gid: self.path.local_gid,
+                    dst_gid: self.path.peer_gid,
+                    max_send_wr: self.path.max_send_wr.to_ne_bytes(),
+                    max_recv_wr: self.path.max_recv_wr.to_ne_bytes(),
+                    max_send_sge: self.path.max_send_sge.to_ne_bytes(),
+                    rdma_mr_max: NONE,
+                    rdma_mr_size: NONE,
+                    tos: [self.tos],
+                    sl: [self.path.service_level],
+                    cache_allocs: NONE,
+                })
+            };
+        }
+
+        let (laddr, faddr) = (self.laddr, self.faddr);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                connection!(rds_info_rdma_connection, laddr, faddr)
+            }
+            Family::V6 => connection!(rds6_info_rdma_connection, laddr.octets(), faddr.octets()),
+        })
+    }
+}
