@@ -14,7 +14,7 @@ import checks
 # Folders with files that still import each other.
 EXCEPTIONS = {
     "conn": {"connection", "info", "node", "receive", "transport", "transports", "turns", "worker"},
-    "kapi/rdma": {"poller", "qp", "qp_handler"},
+    "kapi/rdma": {"qp", "qp_handler"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "sndbuf_charge", "state",
                "unread", "upper", "waiters", "waiting"},
 }

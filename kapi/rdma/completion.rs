@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Entries of a completion queue.
+//! Entries of a completion queue, and the messages that they report.
 
-use super::qp_ring::WorkSlot;
+use super::{buf::BufMut, qp_ring::WorkSlot};
 use crate::bindings;
+
+/// A received message: the first `len` bytes of `buf`.
+pub(crate) struct Received {
+    pub(crate) buf: BufMut,
+    /// Length in bytes. At most the size of the buffer.
+    pub(crate) len: u32,
+}
 
 /// Returns `true` if fields other than the status and the work request's number are valid.
 #[inline]

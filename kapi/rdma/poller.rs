@@ -2,7 +2,7 @@
 
 //! State of the softirq that polls a queue pair, and the limits of one run.
 
-use super::{drain::DrainEntry, qp_handler::Received};
+use super::{completion::Received, drain::DrainEntry};
 use crate::bindings;
 use core::ptr;
 use kernel::prelude::*;

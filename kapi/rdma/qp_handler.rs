@@ -2,16 +2,9 @@
 
 //! Interface through which the user of a queue pair handles completions and events.
 
-use super::{buf::BufMut, failure::Failure, qp::Qp};
+use super::{completion::Received, failure::Failure, qp::Qp};
 use crate::bindings;
 use kernel::prelude::*;
-
-/// A received message: the first `len` bytes of `buf`.
-pub(crate) struct Received {
-    pub(crate) buf: BufMut,
-    /// Length in bytes. At most the size of the buffer.
-    pub(crate) len: u32,
-}
 
 /// An asynchronous event of a queue pair, or of its completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
