@@ -32,7 +32,7 @@ def counting():
     """Returns the strings that tests of `make test` in machines and KUnit suites check."""
     items = {x for suite in collect.suites() for x in collect.of_suite(suite)}
     kunit = "".join(x.read_text() for x in (TOP / "tests/kunit").rglob("*.rs"))
-    variants = set(re.findall(r"\bcounted\(Counter::(\w+)\)", kunit))
+    variants = set(re.findall(r"\b(?:await_)?counted\(Counter::(\w+)\b", kunit))
     return set().union(*map(asserted.of_item, items), re.findall(r'\bcounted\("(\w+)"\)', kunit),
                        (name for name, variant in COUNTERS.items() if variant in variants))
 

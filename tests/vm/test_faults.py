@@ -86,10 +86,12 @@ def test_no_memory_to_say_that_a_port_is_full(node, guest):
     """Senders on other nodes learn of the full port from the next message."""
     # Otherwise a map may exist already.
     node.forget()
+    before = counters(node, guest)
     with traced(node) as trace, faults(node, "failslab", probability=100, ignore_gfp_wait="Y", task_filter="Y"):
         result = node.run(["python3", guest / "lost_mark.py", *PAIR, ports()], timeout=120)
         assert f"drop: <::ffff:{PAIR[0]},::,0> cong_update_failed 1" in trace()
     assert result.out == "held back\n"
+    assert counters(node, guest)["cong_update_failed"] > before["cong_update_failed"]
 
 
 FOLDERS = pytest.mark.parametrize("folder", ("failslab", "fail_page_alloc", "rds_faults/fail_post"),
