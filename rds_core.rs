@@ -106,7 +106,7 @@ impl Drop for RdsModule {
 }
 
 /// Logs a hint if C RDS holds AF_RDS.
-fn tell_conflict(error: &Error) {
+fn log_conflict(error: &Error) {
     if *error == EEXIST {
         pr_err!("AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
     }
@@ -160,11 +160,11 @@ impl kernel::Module for RdsModule {
         // The first bind should already find its answer cached.
         addrs.start();
         let tunables = (
-            Directory::new(tunables).inspect_err(tell_conflict)?,
-            Directory::new(ib_tunables).inspect_err(tell_conflict)?,
+            Directory::new(tunables).inspect_err(log_conflict)?,
+            Directory::new(ib_tunables).inspect_err(log_conflict)?,
         );
         // Registered last: sockets may exist from here on, so no later step may fail.
-        let family = Registration::new(module, node).inspect_err(tell_conflict)?;
+        let family = Registration::new(module, node).inspect_err(log_conflict)?;
         pr_info!("version {}\n", RELEASE);
         // Same text as C RDS: programs match it.
         pr_info!("Registered RDS/infiniband transport\n");

@@ -89,7 +89,7 @@ struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int
  * @wq: queue for the item
  * @dwork: the item
  * @delay: time in jiffies
- * @anew: restart a timer that is running
+ * @restart: restart a timer that is running
  *
  * The caller passes a reference to the item for the timer. A running timer that is cancelled leaves
  * its reference over. The caller's is left over if the running timer stays, or if another task
@@ -98,13 +98,13 @@ struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int
  * Return: the number of references to the item that are left over.
  */
 unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-				       unsigned long delay, bool anew)
+				       unsigned long delay, bool restart)
 {
 	unsigned int left = 0;
 
 	/* Another task may start the timer between both calls. */
 	while (!queue_delayed_work(wq, dwork, delay)) {
-		if (!anew || !cancel_delayed_work(dwork))
+		if (!restart || !cancel_delayed_work(dwork))
 			return left + 1;
 		left++;
 	}
@@ -132,22 +132,22 @@ bool rds_rust_is_resource_admin(void)
 }
 
 /**
- * rds_rust_current_payer() - find the user to whom resources of the caller are charged
+ * rds_rust_current_user() - find the user to whom resources of the caller are charged
  *
  * User namespaces that root has created are ignored.
  *
  * Return: the owner of the outermost user namespace of the caller, or else its effective user.
  */
-u32 rds_rust_current_payer(void)
+u32 rds_rust_current_user(void)
 {
 	const struct cred *cred = current_cred();
 	const struct user_namespace *ns;
-	kuid_t payer = cred->euid;
+	kuid_t user = cred->euid;
 
 	for (ns = cred->user_ns; ns->parent; ns = ns->parent)
 		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
-			payer = ns->owner;
-	return __kuid_val(payer);
+			user = ns->owner;
+	return __kuid_val(user);
 }
 
 bool rds_rust_is_killed(void)

@@ -26,11 +26,11 @@ void rds_rust_init_completion(struct completion *done);
 bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_ms);
 struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags, int max_active);
 unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
-				       unsigned long delay, bool anew);
+				       unsigned long delay, bool restart);
 u64 rds_rust_ktime_get_ns(void);
 u64 rds_rust_ktime_get_real_ns(void);
 bool rds_rust_is_resource_admin(void);
-u32 rds_rust_current_payer(void);
+u32 rds_rust_current_user(void);
 bool rds_rust_is_killed(void);
 unsigned int rds_rust_begin_noio(void);
 void rds_rust_end_noio(unsigned int before);

@@ -163,12 +163,12 @@ u32 rds_rust_rdma_interface(const struct rdma_cm_id *id)
 }
 
 /**
- * rds_rust_rdma_leads_to_many() - check whether the peer's hardware address is a multicast address
+ * rds_rust_rdma_is_multicast() - check whether the peer's hardware address is a multicast address
  * @id: the CM id
  *
  * Return: true if it is.
  */
-bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id)
+bool rds_rust_rdma_is_multicast(struct rdma_cm_id *id)
 {
 	struct rdma_dev_addr *addr = &id->route.addr.dev_addr;
 	union ib_gid gid;

@@ -71,8 +71,8 @@ void rds_rust_fake_destroy_qp(struct ib_qp *qp);
 bool rds_rust_fake_queues(struct ib_device *device, u32 number, struct rds_rust_fake_queues *queues);
 bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_rust_fake_send *send);
 bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status);
-bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
-			   int status);
+bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size,
+			   u32 byte_len, int status);
 bool rds_rust_fake_report(struct ib_device *device, u32 number, u64 id, int status);
 bool rds_rust_fake_report_stray(struct ib_device *device, u32 number);
 u32 rds_rust_fake_strays(struct ib_device *device);

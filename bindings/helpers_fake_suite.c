@@ -179,15 +179,15 @@ bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status)
  * @number: number of the queue pair
  * @bytes: data of the frame
  * @size: size of the data
- * @told: size that the device reports
+ * @byte_len: size that the device reports
  * @status: status of the completion
  *
  * An error puts the queue pair into the error state.
  *
  * Return: false if there is no receive, or the data does not fit.
  */
-bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size, u32 told,
-			   int status)
+bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size,
+			   u32 byte_len, int status)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct rds_fake_wr *wr;
@@ -200,7 +200,7 @@ bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes
 		return false;
 	if (rds_rust_fake_dma_access(device->dma_device, wr->address, (void *)bytes, size, true))
 		return false;
-	rds_rust_fake_finish_receive(qp, status, told);
+	rds_rust_fake_finish_receive(qp, status, byte_len);
 	if (status != IB_WC_SUCCESS)
 		rds_rust_fake_fail(fake, qp);
 	return true;

@@ -89,7 +89,7 @@ int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *
 				 unsigned int timeout_ms);
 u32 rds_rust_rdma_interface(const struct rdma_cm_id *id);
 bool rds_rust_rdma_path_is_up(const struct rdma_cm_id *id);
-bool rds_rust_rdma_leads_to_many(struct rdma_cm_id *id);
+bool rds_rust_rdma_is_multicast(struct rdma_cm_id *id);
 /* The path of a CM id. */
 struct rds_rust_rdma_path {
 	u8 local_gid[16];

@@ -157,7 +157,7 @@ impl<T: RequestSink> Acceptor<T> {
                 Refusal::PathDown
             });
         }
-        let look = || {
+        let check = || {
             let private = if request.local_addr().is_ipv4() {
                 Private::parse_v4(request.private_data())
             } else {
@@ -179,7 +179,7 @@ impl<T: RequestSink> Acceptor<T> {
                 .map_err(Refusal::Connection)?;
             Ok((agreed, private.credit, connection, hold))
         };
-        let (agreed, credit, connection, hold) = match look() {
+        let (agreed, credit, connection, hold) = match check() {
             Ok(found) => found,
             Err(refusal) => {
                 let why = match &refusal {
@@ -223,7 +223,7 @@ impl<T: RequestSink> RequestHandler for Acceptor<T> {
 }
 
 /// Logs why a listener cannot be created, with a remedy.
-fn tell(port: u16, error: Error) {
+fn log_listen_error(port: u16, error: Error) {
     if error == Errno::AddressInUse.into() {
         pr_err!("CM port {port} is taken: unload C RDS (rmmod rds_rdma) or end what listens there (rdma resource show cm_id)\n");
     } else {
@@ -253,7 +253,7 @@ impl<T: RequestSink> Listeners<T> {
         )?;
         let listen = |addr: IpAddr, port| {
             Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone())
-                .inspect_err(|error| tell(port, *error))
+                .inspect_err(|error| log_listen_error(port, *error))
         };
         Ok(Self {
             _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,

@@ -14,13 +14,13 @@ type Bits = [u64; cong_bits::WORDS];
 
 /// The map of one address, allocated when one of its ports is congested for the first time.
 struct Map {
-    place: Place,
+    key: MapKey,
     bits: KBox<Bits>,
 }
 
 /// A local address. Link-local addresses differ by their scope.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct MapKey {
     pub(crate) net: Net,
     pub(crate) addr: Ipv6Addr,
     pub(crate) scope: u32,
@@ -56,7 +56,7 @@ impl Registry {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn mark(&self, place: Place, port: u16, full: bool) -> Result<bool> {
+    pub(crate) fn mark(&self, key: MapKey, port: u16, full: bool) -> Result<bool> {
         let flip = |map: &mut Map| {
             if full {
                 cong_bits::set(&mut map.bits, port)
@@ -64,7 +64,7 @@ impl Registry {
                 cong_bits::clear(&mut map.bits, port)
             }
         };
-        if let Some(map) = find(&mut self.maps.lock(), place) {
+        if let Some(map) = find(&mut self.maps.lock(), key) {
             return Ok(flip(map));
         }
         if !full {
@@ -72,16 +72,16 @@ impl Registry {
         }
         let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
         let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
-        fresh.push(Map { place, bits }, GFP_ATOMIC)?;
+        fresh.push(Map { key, bits }, GFP_ATOMIC)?;
         let mut maps = self.maps.lock();
-        if find(&mut maps, place).is_none() {
+        if find(&mut maps, key).is_none() {
             while let Some(map) = fresh.pop() {
                 maps.push(map, GFP_ATOMIC)?;
             }
         }
-        let news = find(&mut maps, place).is_some_and(flip);
+        let changed = find(&mut maps, key).is_some_and(flip);
         drop(maps);
-        Ok(news)
+        Ok(changed)
     }
 
     /// Copies a part of an address's map in wire format (little-endian words), from byte `offset`
@@ -90,9 +90,9 @@ impl Registry {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn copy_fragment(&self, place: Place, offset: u32, out: &mut [u8]) {
+    pub(crate) fn copy_fragment(&self, key: MapKey, offset: u32, out: &mut [u8]) {
         let mut maps = self.maps.lock();
-        match find(&mut maps, place) {
+        match find(&mut maps, key) {
             Some(map) => {
                 let words = map.bits.iter().skip(offset as usize / 8);
                 for (to, word) in out.chunks_exact_mut(8).zip(words) {
@@ -104,6 +104,6 @@ impl Registry {
     }
 }
 
-fn find(maps: &mut KVec<Map>, place: Place) -> Option<&mut Map> {
-    maps.iter_mut().find(|map| map.place == place)
+fn find(maps: &mut KVec<Map>, key: MapKey) -> Option<&mut Map> {
+    maps.iter_mut().find(|map| map.key == key)
 }

@@ -11,5 +11,5 @@
 mod local;
 mod remote;
 
-pub(crate) use local::{Place, Registry};
+pub(crate) use local::{MapKey, Registry};
 pub(crate) use remote::Remote;

@@ -2,7 +2,7 @@
 
 //! Congestion map that a peer has sent: one bit for each full port.
 
-use crate::kapi::sync::{new_spinlock_bh, Peek, SpinLockBh};
+use crate::kapi::sync::{new_spinlock_bh, ReadOnce, SpinLockBh};
 use crate::proto::cong_bits;
 use kernel::{
     prelude::*,
@@ -36,7 +36,7 @@ impl Remote {
     /// Any context except hard interrupt.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
-        self.any.peek()
+        self.any.read_once()
             && self
                 .bits
                 .lock()

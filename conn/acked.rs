@@ -9,7 +9,7 @@ use super::{
     connection::{Tx, TxQueue},
     Connection,
 };
-use crate::kapi::sync::{Fifo, Peek, SpinLockBhGuard};
+use crate::kapi::sync::{Fifo, ReadOnce, SpinLockBhGuard};
 use crate::msg::Message;
 use crate::proto::tx::AckError;
 use crate::stats::Counter;
@@ -57,7 +57,7 @@ impl Connection {
         };
         self.acked.store(ack, Relaxed);
         tx.probe_seq = tx.probe_seq.filter(|probe| *probe > ack);
-        let mut dropped = self.acked_in_run.peek();
+        let mut dropped = self.acked_in_run.read_once();
         if dropped >= ACKED_AT_ONCE {
             drop(tx);
             self.sweep_at_once();

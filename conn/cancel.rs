@@ -117,8 +117,8 @@ impl Connection {
         };
         // Bytes charged to the socket for the removed messages. If nothing else is charged, no
         // message of the socket is left in any queue.
-        let paid = Cell::new(0usize);
-        let is_all = || paid.get() == sk.unacknowledged();
+        let charged = Cell::new(0usize);
+        let is_all = || charged.get() == sk.unacknowledged();
         let others = Cell::new(0usize);
         let gives_up = || others.get() > most;
         let done = self.drop_unwanted(
@@ -139,7 +139,7 @@ impl Connection {
                 }
                 let pick = give_up(queue_kind, message, charge);
                 if pick == Pick::Take {
-                    paid.set(paid.get().saturating_add(message.charge()));
+                    charged.set(charged.get().saturating_add(message.charge()));
                 }
                 pick
             },

@@ -6,10 +6,10 @@
 //! them, and sequence numbers continue after a reconnect.
 
 use super::{
+    fault_limiter::FaultLimiter,
     flag::Flag,
     info::QueueKind,
     key::ConnKey,
-    offenders::Offenders,
     receive::RecvSide,
     transport::{Link, Request},
     worker::Worker,
@@ -18,7 +18,7 @@ use super::{
 use crate::cong::Remote;
 use crate::kapi::{
     net::SendMsg,
-    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, Peek, SpinLockBh, SpinLockBhGuard},
+    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, ReadOnce, SpinLockBh, SpinLockBhGuard},
     task::UserId,
     time,
 };
@@ -146,7 +146,7 @@ pub(super) struct Tx {
     pub(super) link: Option<Arc<dyn Link>>,
     /// The path of the last link, if nothing waited to be sent or acknowledged when it went down.
     /// Cleared by the next connection attempt.
-    pub(super) rest: Option<RdmaPath>,
+    pub(super) idle_path: Option<RdmaPath>,
     /// Number of links that the connection has had.
     pub(super) times_up: u64,
     /// Value of `times_up` at the last search for operations lost with a queue pair.
@@ -170,8 +170,8 @@ impl Tx {
     /// not count.
     pub(super) fn is_pending(&self) -> bool {
         let TxQueue { unsent, sent, .. } = &self.queue;
-        let asks = unsent.front().is_some_and(|first| first.asks);
-        !sent.is_empty() || unsent.len() > usize::from(asks)
+        let is_keepalive = unsent.front().is_some_and(|first| first.is_keepalive);
+        !sent.is_empty() || unsent.len() > usize::from(is_keepalive)
     }
 }
 
@@ -232,9 +232,9 @@ pub(crate) struct Connection {
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.
     #[pin]
-    pub(crate) offenders: Offenders,
+    pub(crate) fault_limiter: FaultLimiter,
     /// Set when there is something to send.
-    pub(super) wanted: Flag,
+    pub(super) tx_requested: Flag,
     /// Set when the connection is idle: no message goes either way.
     pub(super) idle: Flag,
     /// Set when a program asks for the connection to be made anew.
@@ -294,7 +294,7 @@ impl Connection {
                     Tx {
                         queue,
                         link: None,
-                        rest: None,
+                        idle_path: None,
                         times_up: 0,
                         times_searched: 0,
                         idle_tracker: IdleTracker::new(),
@@ -315,8 +315,8 @@ impl Connection {
                 worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
                 request <- new_spinlock_bh!(None, "Connection::request"),
                 refusals: Atomic::new(0),
-                offenders <- Offenders::new(),
-                wanted: Flag::new(),
+                fault_limiter <- FaultLimiter::new(),
+                tx_requested: Flag::new(),
                 idle: Flag::new(),
                 reset: Flag::new(),
                 stop: Atomic::new(false),
@@ -354,13 +354,13 @@ impl Connection {
     /// Returns `true` if the peer accepts packed frames.
     #[inline]
     pub(crate) fn peer_accepts_packed(&self) -> bool {
-        self.peer_accepts_packed.peek()
+        self.peer_accepts_packed.read_once()
     }
 
     /// Returns the acknowledgement for the header of the next frame.
     #[inline]
     pub(crate) fn ack(&self) -> u64 {
-        self.ack.peek()
+        self.ack.read_once()
     }
 
     /// Returns the pools that provide memory for messages.
@@ -400,7 +400,7 @@ impl Connection {
 
     /// Returns the memory that a message of `len` bytes takes, in bytes.
     pub(crate) fn cost_of_message(&self, len: u32) -> usize {
-        Message::cost(len, FragmentSize::at_most(self.fragment.peek()))
+        Message::cost(len, FragmentSize::at_most(self.fragment.read_once()))
     }
 
     /// Creates a message for [`Self::send`] from the data of a system call.
@@ -421,7 +421,7 @@ impl Connection {
         ops: MsgOps,
         charge: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
-        let cut = FragmentSize::at_most(self.fragment.peek());
+        let cut = FragmentSize::at_most(self.fragment.read_once());
         let ports = (sport, dport);
         let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
@@ -466,7 +466,7 @@ impl Connection {
     /// C RDS gets none: it takes a ping from this port for the handshake of RDS over TCP, and
     /// warns.
     pub(crate) fn probe(self: &Arc<Self>, count: u32) {
-        if !self.rx.lock().peer_is_like_us() {
+        if !self.rx.lock().peer_is_rds_rust() {
             return;
         }
         for _ in 0..count {
@@ -511,10 +511,10 @@ impl Connection {
     /// Sends an acknowledgement if the peer has asked for one since the last call. The transport
     /// calls it after a run of frames.
     pub(crate) fn flush_ack(&self) {
-        if self.acked_in_run.peek() != 0 {
+        if self.acked_in_run.read_once() != 0 {
             self.acked_in_run.store(0, Relaxed);
         }
-        if !self.ack_wanted.peek() || !self.ack_wanted.xchg(false, Full) {
+        if !self.ack_wanted.read_once() || !self.ack_wanted.xchg(false, Full) {
             return;
         }
         let mut tx = self.tx.lock();

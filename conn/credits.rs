@@ -3,7 +3,7 @@
 //! Flow control of a connection. `proto::credits` has the rules.
 
 use super::Connection;
-use crate::kapi::sync::Peek;
+use crate::kapi::sync::ReadOnce;
 use crate::proto::credits::Credits;
 use crate::stats::Counter;
 use kernel::sync::atomic::Relaxed;
@@ -46,7 +46,7 @@ impl Connection {
     #[inline]
     pub(super) fn note_credits(&self, credit: u8) {
         // Without flow control, headers with credit cost no more than headers without.
-        if credit > 0 && self.peer_uses_credits.peek() {
+        if credit > 0 && self.peer_uses_credits.read_once() {
             self.grant(credit);
         }
     }

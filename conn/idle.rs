@@ -9,7 +9,7 @@
 
 use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Node};
 use crate::kapi::{
-    sync::{cancel, cancel_delayed, Peek},
+    sync::{cancel, cancel_delayed, ReadOnce},
     task::without_io,
     time,
 };
@@ -31,7 +31,7 @@ use kernel::{
 };
 
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 0> for Node { self.looks }
+    impl HasDelayedWork<Self, 0> for Node { self.idle_work }
 }
 
 /// Maximum number of connections that one check of all closes to make room.
@@ -56,7 +56,7 @@ impl WorkItem<0> for Node {
                 }
                 Ok(())
             });
-            this.look_later();
+            this.arm_idle_work();
         });
     }
 }
@@ -70,7 +70,7 @@ impl Node {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn look_later(self: &Arc<Self>) {
+    pub(super) fn arm_idle_work(self: &Arc<Self>) {
         if self.has_connections() {
             let period_ms = self.idle_timeouts.period_ms();
             self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
@@ -104,9 +104,9 @@ impl Node {
             IdleDecision::Forget => {
                 self.forget(connection, When::Always);
             }
-            _ if !self.is_crowded(connection) => {}
+            _ if !self.is_near_limit(connection) => {}
             IdleDecision::ForgetForRoom => {
-                self.forget(connection, When::Crowded);
+                self.forget(connection, When::NearLimit);
             }
             IdleDecision::EndForRoom if may_close => return self.forget(connection, When::Closed),
             IdleDecision::EndForRoom => {}
@@ -114,8 +114,8 @@ impl Node {
         false
     }
 
-    fn is_crowded(&self, connection: &Connection) -> bool {
-        self.connections.lock().tree.is_crowded(&connection.key)
+    fn is_near_limit(&self, connection: &Connection) -> bool {
+        self.connections.lock().tree.is_near_limit(&connection.key)
     }
 
     /// Forgets a connection, unless something has happened to it. Returns `true` if it was closed
@@ -143,7 +143,7 @@ impl Node {
         // The table is locked, so no lookup finds a connection that has ended. A pending request
         // may be the peer's reaction to the closing above, so it does not count then.
         let may = worker.is_down()
-            && (when == When::Always || now.tree.is_crowded(&connection.key))
+            && (when == When::Always || now.tree.is_near_limit(&connection.key))
             && (closed || connection.request.lock().is_none());
         let can_keep = place.is_some() && now.positions.has_room(&connection.key);
         let last = if may { connection.end(can_keep) } else { None };
@@ -152,8 +152,8 @@ impl Node {
             if let Some((position, place)) = last.position.zip(place) {
                 now.positions.insert(&connection.key, position, place);
             }
-            if let Some(user) = connection.creator.filter(|_| last.unmet) {
-                now.tree.meet(user);
+            if let Some(user) = connection.creator.filter(|_| last.never_up) {
+                now.tree.note_up(user);
             }
             now.tree.remove(&connection.key)
         });
@@ -187,7 +187,7 @@ enum When {
     /// The connection is down.
     Always,
     /// The connection is down, and room is scarce.
-    Crowded,
+    NearLimit,
     /// Room is scarce. The connection is closed first if it is up.
     Closed,
 }
@@ -198,7 +198,7 @@ struct Last {
     next_tx: u64,
     position: Option<Position>,
     /// The connection has never been up.
-    unmet: bool,
+    never_up: bool,
 }
 
 fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
@@ -228,7 +228,7 @@ impl Connection {
             ack_due: tx.queue.ack_due,
             offers: activity.offers,
             unused: tx.queue.state.is_unused() && rx.is_unused(),
-            like_us: rx.peer_is_like_us(),
+            is_rds_rust: rx.peer_is_rds_rust(),
         };
         drop(rx);
         let now = time::monotonic_ns();
@@ -244,7 +244,7 @@ impl Connection {
     /// Any context.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.stop.peek()
+        self.stop.read_once()
     }
 
     /// Continues the sequence numbers of an earlier connection as far as necessary. Called with the
@@ -289,7 +289,7 @@ impl Connection {
         Some(Last {
             next_tx: marks.next_tx,
             position,
-            unmet: tx.times_up == 0,
+            never_up: tx.times_up == 0,
         })
     }
 }

@@ -55,7 +55,7 @@ impl Connection {
         let tx = self.tx.lock();
         let state = self.state.load(Relaxed);
         let next_tx = tx.queue.state.next_sequence();
-        let rests = tx.rest.is_some();
+        let is_idle = tx.idle_path.is_some();
         drop(tx);
         let rx = self.rx.lock();
         // C RDS shows 0 before the first message.
@@ -71,7 +71,7 @@ impl Connection {
             flags: if state == State::Up as u32 {
                 CONNECTED
             } else if state == State::Down as u32 {
-                if rests {
+                if is_idle {
                     CONNECTED | RESTING
                 } else {
                     0
@@ -91,7 +91,7 @@ impl Connection {
         let tx = self.tx.lock();
         match &tx.link {
             Some(link) => Some(link.path()),
-            None if self.state.load(Relaxed) == State::Down as u32 => tx.rest,
+            None if self.state.load(Relaxed) == State::Down as u32 => tx.idle_path,
             None => None,
         }
     }

@@ -38,7 +38,7 @@ impl WorkItem<1> for Node {
 
 impl Node {
     /// Schedules the next keepalive check, as long as there are connections. The restrictions of
-    /// [`look_later`](Self::look_later) apply.
+    /// [`arm_idle_work`](Self::arm_idle_work) apply.
     pub(super) fn listen_later(self: &Arc<Self>) {
         if self.has_connections() {
             let period_ms = self.tunables.keepalive().period_ms();
@@ -97,10 +97,10 @@ impl Connection {
         match (decision, tx.probe_seq) {
             (KeepaliveDecision::Keep, _) => {}
             // Another keepalive would not be answered sooner.
-            (KeepaliveDecision::Ask, Some(sequence)) => tx.keepalive.asked(sequence),
-            (KeepaliveDecision::Ask, None) => {
+            (KeepaliveDecision::Send, Some(sequence)) => tx.keepalive.note_queued(sequence),
+            (KeepaliveDecision::Send, None) => {
                 drop(tx);
-                self.ask(times_up);
+                self.send_keepalive(times_up);
             }
             (KeepaliveDecision::GiveUp, _) => {
                 drop(tx);
@@ -116,14 +116,14 @@ impl Connection {
     ///
     /// If there is no memory it still counts as sent. The memory may be used by messages that wait
     /// for this very peer.
-    fn ask(&self, times_up: u64) {
+    fn send_keepalive(&self, times_up: u64) {
         let probe = Message::probe(self.pools());
         let mut tx = self.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
         let sequence = tx.queue.state.next_sequence();
-        tx.keepalive.asked(sequence);
+        tx.keepalive.note_queued(sequence);
         if let Ok(probe) = probe {
             tx.probe_seq = Some(sequence);
             self.queue_and_unlock(tx, probe);

@@ -5,10 +5,10 @@
 use super::{
     connection::Connection,
     key::ConnKey,
+    retry_timers::RetryTimers,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
     transport::Transport,
     transports::Transports,
-    turns::Turns,
     Tunables,
 };
 use crate::kapi::{
@@ -117,15 +117,15 @@ pub(crate) struct Node {
     pub(super) idle_timeouts: IdleTimeouts,
     /// Sockets that have to wait before their next operation.
     #[pin]
-    pub(crate) turns: Turns,
+    pub(crate) retry_timers: RetryTimers,
     /// Limit on answers to pings that wait for peers.
     pub(super) pong_budget: PongBudget,
     #[pin]
-    pub(super) looks: DelayedWork<Node, 0>,
+    pub(super) idle_work: DelayedWork<Node, 0>,
     #[pin]
     pub(super) listening: DelayedWork<Node, 1>,
     #[pin]
-    pub(super) calling: DelayedWork<Node, 2>,
+    pub(super) retry_work: DelayedWork<Node, 2>,
     /// State of the sockets.
     net_state: NetState,
     /// Runs the workers of connections.
@@ -163,11 +163,11 @@ impl Node {
                 net_state: NetState::new(queue, memory)?,
                 workers,
                 idle_timeouts,
-                turns <- Turns::new(),
+                retry_timers <- RetryTimers::new(),
                 pong_budget: PongBudget::new()?,
-                looks <- kernel::new_delayed_work!("Node::looks"),
+                idle_work <- kernel::new_delayed_work!("Node::idle_work"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
-                calling <- kernel::new_delayed_work!("Node::calling"),
+                retry_work <- kernel::new_delayed_work!("Node::retry_work"),
                 transports: Transports::new(ib),
             }),
             GFP_KERNEL,
@@ -219,7 +219,7 @@ impl Node {
         }
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, user, full))?;
-        self.look_later();
+        self.arm_idle_work();
         self.listen_later();
         Ok(fresh)
     }

@@ -18,7 +18,7 @@ use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
     rdma::DeviceId,
-    sync::{Item, Peek},
+    sync::{Item, ReadOnce},
 };
 use crate::msg::{Message, PongSlot};
 use crate::proto::{
@@ -71,8 +71,8 @@ impl RecvSide {
     }
 
     /// Returns `true` if the peer runs this module.
-    pub(super) fn peer_is_like_us(&self) -> bool {
-        self.state.tells_generation()
+    pub(super) fn peer_is_rds_rust(&self) -> bool {
+        self.state.peer_sent_generation()
     }
 
     pub(super) fn next_sequence(&self) -> u64 {
@@ -199,7 +199,7 @@ impl Connection {
         device: DeviceId,
         taken: &mut u32,
     ) -> Result<(), ReceiveError> {
-        if self.rx_failed.peek() {
+        if self.rx_failed.read_once() {
             return Err(Violation::Broken.into());
         }
         let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
@@ -318,7 +318,7 @@ impl Connection {
     /// Handles the acknowledgement that each header carries. 0 is none. An acknowledgement that is
     /// not new takes no lock.
     fn note_ack(self: &Arc<Self>, header: &Header) -> Result<(), Violation> {
-        if header.ack <= self.acked.peek() {
+        if header.ack <= self.acked.read_once() {
             return Ok(());
         }
         self.handle_ack(header.ack).map_err(Violation::Ack)
@@ -509,9 +509,9 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn forget_partial(&self) {
-        let heard = self.tx.lock().queue.state.take_heard();
+        let ack_known_to_peer = self.tx.lock().queue.state.take_ack_known_to_peer();
         let mut rx = self.rx.lock();
-        rx.state.peer_heard(heard);
+        rx.state.note_ack_known_to_peer(ack_known_to_peer);
         rx.state.link_lost();
         let partial = rx.partial.take();
         let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());

@@ -46,7 +46,7 @@ pub(crate) enum Full {
     All(usize),
     Peer(Ipv6Addr, usize),
     /// Number of connections of one user's programs that have never been up.
-    Unmet(usize),
+    NeverUp(usize),
 }
 
 impl fmt::Display for Full {
@@ -61,7 +61,7 @@ impl fmt::Display for Full {
                 bound,
                 ShownAddr(*addr)
             )),
-            Self::Unmet(count) => f.write_fmt(fmt!(
+            Self::NeverUp(count) => f.write_fmt(fmt!(
                 "programs of its user wait for {} peers that have never answered, which is all they may now",
                 count
             )),
@@ -135,11 +135,12 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
-/// - `unmet` has the number of entries added for each user and neither removed nor met, if not 0.
+/// - `never_up` has the number of entries added for each user and neither removed nor met, if not
+///   0.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    unmet: RBTree<UserId, usize>,
+    never_up: RBTree<UserId, usize>,
     len: usize,
     bounds: Bounds,
 }
@@ -151,7 +152,7 @@ impl<V> ConnTable<V> {
         Self {
             tree: RBTree::new(),
             peers: RBTree::new(),
-            unmet: RBTree::new(),
+            never_up: RBTree::new(),
             len: 0,
             bounds: bounds.at_least_one(),
         }
@@ -182,16 +183,16 @@ impl<V> ConnTable<V> {
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        let unmet = user.and_then(|user| self.unmet.get(&user)).copied();
+        let never_up = user.and_then(|user| self.never_up.get(&user)).copied();
         let left = self.bounds.all.saturating_sub(self.len);
-        match unmet {
-            Some(count) if count >= left.max(FEW) => Err(Full::Unmet(count)),
+        match never_up {
+            Some(count) if count >= left.max(FEW) => Err(Full::NeverUp(count)),
             _ => Ok(()),
         }
     }
 
     /// Returns `true` if a limit that counts the connection of this key is nearly reached.
-    pub(crate) fn is_crowded(&self, key: &ConnKey) -> bool {
+    pub(crate) fn is_near_limit(&self, key: &ConnKey) -> bool {
         is_near(self.len, self.bounds.all) || is_near(self.with_peer(key), self.bounds.per_peer)
     }
 
@@ -207,15 +208,15 @@ impl<V> ConnTable<V> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
-            add(&mut self.unmet, user, place.user);
+            add(&mut self.never_up, user, place.user);
         }
         self.len = self.len.saturating_add(1);
         drop(self.tree.insert(place.entry.into_node(key, value)));
         Ok(())
     }
 
-    /// Removes an entry. The caller also calls [`Self::meet`] if the entry was added for a user and
-    /// has never been up.
+    /// Removes an entry. The caller also calls [`Self::note_up`] if the entry was added for a user
+    /// and has never been up.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
         let value = self.tree.remove(key)?;
         // INVARIANT: One less in both.
@@ -225,8 +226,8 @@ impl<V> ConnTable<V> {
     }
 
     /// Notes that an entry added for `user` is up for the first time, or was removed before that.
-    pub(crate) fn meet(&mut self, user: UserId) {
-        subtract(&mut self.unmet, &user);
+    pub(crate) fn note_up(&mut self, user: UserId) {
+        subtract(&mut self.never_up, &user);
     }
 
     /// Removes all entries. The caller drops both results without a lock.
@@ -234,9 +235,9 @@ impl<V> ConnTable<V> {
         // INVARIANT: Empty.
         self.len = 0;
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
-        let unmet = core::mem::replace(&mut self.unmet, RBTree::new());
+        let never_up = core::mem::replace(&mut self.never_up, RBTree::new());
         let tree = core::mem::replace(&mut self.tree, RBTree::new());
-        (tree, (peers, unmet))
+        (tree, (peers, never_up))
     }
 
     /// Returns the entry with the given key, or the next one.

@@ -37,7 +37,7 @@ pub(crate) struct EndpointProgress {
 
 /// An event of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reached {
+pub(crate) enum EndpointEvent {
     /// The peer's address is not known yet, see [`Endpoint::resolve_again`].
     AddrUnknown,
     AddrResolved,
@@ -66,16 +66,16 @@ impl EndpointProgress {
         }
     }
 
-    fn flag(&self, step: Reached) -> &Flag {
+    fn flag(&self, step: EndpointEvent) -> &Flag {
         match step {
-            Reached::AddrUnknown => &self.addr_unknown,
-            Reached::AddrResolved => &self.addr_resolved,
-            Reached::RouteResolved => &self.route_resolved,
-            Reached::Established => &self.established,
-            Reached::Fault => &self.fault,
-            Reached::Rejected => &self.rejected,
-            Reached::Moved => &self.moved,
-            Reached::Lost => &self.lost,
+            EndpointEvent::AddrUnknown => &self.addr_unknown,
+            EndpointEvent::AddrResolved => &self.addr_resolved,
+            EndpointEvent::RouteResolved => &self.route_resolved,
+            EndpointEvent::Established => &self.established,
+            EndpointEvent::Fault => &self.fault,
+            EndpointEvent::Rejected => &self.rejected,
+            EndpointEvent::Moved => &self.moved,
+            EndpointEvent::Lost => &self.lost,
         }
     }
 
@@ -84,8 +84,11 @@ impl EndpointProgress {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn set(&self, step: Reached) {
-        if matches!(step, Reached::Fault | Reached::Moved | Reached::Lost) {
+    pub(crate) fn set(&self, step: EndpointEvent) {
+        if matches!(
+            step,
+            EndpointEvent::Fault | EndpointEvent::Moved | EndpointEvent::Lost
+        ) {
             self.end();
         }
         self.flag(step).raise();
@@ -110,16 +113,16 @@ impl EndpointProgress {
     }
 
     /// Takes the next recorded event, in the order in which events can happen.
-    pub(crate) fn take(&self) -> Option<Reached> {
-        const ORDER: [Reached; 8] = [
-            Reached::AddrUnknown,
-            Reached::AddrResolved,
-            Reached::RouteResolved,
-            Reached::Established,
-            Reached::Fault,
-            Reached::Rejected,
-            Reached::Moved,
-            Reached::Lost,
+    pub(crate) fn take(&self) -> Option<EndpointEvent> {
+        const ORDER: [EndpointEvent; 8] = [
+            EndpointEvent::AddrUnknown,
+            EndpointEvent::AddrResolved,
+            EndpointEvent::RouteResolved,
+            EndpointEvent::Established,
+            EndpointEvent::Fault,
+            EndpointEvent::Rejected,
+            EndpointEvent::Moved,
+            EndpointEvent::Lost,
         ];
         ORDER.into_iter().find(|step| self.flag(*step).take())
     }

@@ -8,7 +8,7 @@
 
 use super::{
     info::BATCH,
-    transport::{Endpoint, Reached, Request},
+    transport::{Endpoint, EndpointEvent, Request},
     Connection,
 };
 use crate::kapi::{
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     /// An action failed, which the state machine has not been notified of.
     failed: bool,
     /// A failure was logged since the connection was last up.
-    told: bool,
+    attempt_logged: bool,
 }
 
 impl Worker {
@@ -51,7 +51,7 @@ impl Worker {
             machine: Machine::new(),
             endpoint: None,
             failed: false,
-            told: false,
+            attempt_logged: false,
         }
     }
 
@@ -119,7 +119,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.wanted.raise();
+        self.tx_requested.raise();
         self.wake_worker();
     }
 
@@ -223,7 +223,7 @@ impl Connection {
         }
         let attempts = !matches!(outcome.state, State::Down | State::Waiting | State::Up);
         if attempts && before != outcome.state {
-            self.tx.lock().rest = None;
+            self.tx.lock().idle_path = None;
         }
     }
 
@@ -238,7 +238,7 @@ impl Connection {
             pr_change_ratelimited!("{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
-            self.wanted.raise();
+            self.tx_requested.raise();
             return Some(Event::Lost);
         }
         let event = worker
@@ -256,7 +256,7 @@ impl Connection {
             self.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.wanted.take() {
+        if self.tx_requested.take() {
             return Some(Event::Wanted);
         }
         self.idle.take().then_some(Event::Idle)
@@ -266,7 +266,7 @@ impl Connection {
     fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
         loop {
             return Some(match endpoint.progress().take()? {
-                Reached::AddrUnknown => match endpoint.resolve_again() {
+                EndpointEvent::AddrUnknown => match endpoint.resolve_again() {
                     // Another event may have been recorded meanwhile.
                     Ok(()) => continue,
                     Err(error) => {
@@ -274,13 +274,13 @@ impl Connection {
                         Event::Lost
                     }
                 },
-                Reached::AddrResolved => Event::AddrResolved,
-                Reached::RouteResolved => Event::RouteResolved,
-                Reached::Established => Event::Established,
-                Reached::Fault => Event::Fault,
-                Reached::Rejected => Event::Rejected,
-                Reached::Moved => Event::Moved,
-                Reached::Lost => Event::Lost,
+                EndpointEvent::AddrResolved => Event::AddrResolved,
+                EndpointEvent::RouteResolved => Event::RouteResolved,
+                EndpointEvent::Established => Event::Established,
+                EndpointEvent::Fault => Event::Fault,
+                EndpointEvent::Rejected => Event::Rejected,
+                EndpointEvent::Moved => Event::Moved,
+                EndpointEvent::Lost => Event::Lost,
             });
         }
     }
@@ -362,8 +362,8 @@ impl Connection {
             self.note_failure("connect", error);
             // The following attempts fail most likely for the same reason, so only the first is
             // logged.
-            if !worker.told && may_print(About::Attempt) {
-                worker.told = true;
+            if !worker.attempt_logged && may_print(About::Attempt) {
+                worker.attempt_logged = true;
                 pr_info!(
                     "{}: cannot connect ({:?}: {:?}), trying again\n",
                     self.key,
@@ -393,9 +393,9 @@ impl Connection {
             worker.failed = true;
             return;
         };
-        worker.told = false;
+        worker.attempt_logged = false;
         self.refusals.store(0, Relaxed);
-        self.offenders.recover();
+        self.fault_limiter.recover();
         self.fragment.store(link.fragment().bytes(), Relaxed);
         // An endpoint that has ended already may have ended because of a lack of memory.
         if worker
@@ -420,7 +420,7 @@ impl Connection {
         let first = tx.times_up == 1;
         self.transmit_and_unlock(tx);
         if let Some(user) = self.creator.filter(|_| first) {
-            self.node.connections.lock().tree.meet(user);
+            self.node.connections.lock().tree.note_up(user);
         }
         link.announce(self);
     }
@@ -457,10 +457,10 @@ impl Connection {
         }
         if tx.is_pending() {
             // A message may have been queued since the state machine checked.
-            self.wanted.raise();
+            self.tx_requested.raise();
         }
         let path = link.as_ref().map(|link| link.path());
-        tx.rest = path.filter(|_| !tx.is_pending());
+        tx.idle_path = path.filter(|_| !tx.is_pending());
         drop(guard);
         drop(link);
         drop(cancelled);

@@ -27,7 +27,7 @@ impl Ib {
         // only some time after it reports that an id is gone, which may be too late.
         device.close();
         // Wait for CM ids that had no device yet when their creation began.
-        self.addrs.sections().settle();
+        self.addrs.sections().synchronize();
         // Only users of the device and its work item destroy these, and both are gone.
         self.parking.clear(device.id);
         // `close` has waited for all queue pairs, so an error is a defect.
@@ -79,7 +79,7 @@ impl Client for Ib {
         )?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: a device that is found by an address must be on the list.
-        let addrs = self.addrs.add_device(rdma, device.users.clone());
+        let addrs = self.addrs.add_device(rdma, device.endpoints.clone());
         let member = addrs.and_then(|addrs| {
             let member = Member {
                 _addrs: addrs,

@@ -10,11 +10,11 @@ use super::{
     qp_context::QpContext,
     recv_ring::RecvRingPolicy,
 };
-use crate::conn::{Reached, ReceiveError};
+use crate::conn::{EndpointEvent, ReceiveError};
 use crate::kapi::{
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
-    sync::Peek,
+    sync::ReadOnce,
 };
 use crate::msg::Owner;
 use crate::proto::completion_watchdog::WatchdogTimeout;
@@ -33,7 +33,7 @@ impl QpHandler for QpContext {
         ring: &mut RecvRingPolicy,
         message: Received,
     ) -> Result<u32, Received> {
-        if !self.receiving.peek() {
+        if !self.receiving.read_once() {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
             if self.device.caps.active_side_first {
@@ -45,7 +45,7 @@ impl QpHandler for QpContext {
         let delayed = ring.delayed.take();
         if delayed.is_none() && ring.depth.arrive() {
             self.connection.node.stats.inc(Counter::IbRxRingGrown);
-            self.device.tend_later();
+            self.device.service_later();
         }
         let device = self.device.id;
         let Received { buf, len } = message;
@@ -55,7 +55,7 @@ impl QpHandler for QpContext {
             (Ok(()), back) => buf = back,
             (Err(ReceiveError::NoMemory), Some(buf)) => {
                 ring.delayed = Some(parts);
-                self.tend_soon();
+                self.service_soon();
                 return Err(Received { buf, len });
             }
             (Err(_), _) => {
@@ -66,7 +66,7 @@ impl QpHandler for QpContext {
         match buf {
             // Buffers that the ring does not need go back to the pool.
             // CAST: A batch is small.
-            Some(buf) if ring.depth.wants_back(ring.spare.len() as u32) => {
+            Some(buf) if ring.depth.needs_spare(ring.spare.len() as u32) => {
                 drop(ring.spare.push(buf));
             }
             buf => drop(buf),
@@ -84,7 +84,7 @@ impl QpHandler for QpContext {
             .stats
             .add(Counter::IbTxCqEvent, reports);
         self.device.note_progress();
-        if self.blocked.peek() && self.blocked.xchg(false, Full) {
+        if self.blocked.read_once() && self.blocked.xchg(false, Full) {
             self.connection.resume();
         }
     }
@@ -99,7 +99,7 @@ impl QpHandler for QpContext {
         // Errors that programs cause have a rate limit of their own, and hide no others.
         let about = match failure.refused {
             Some(_) => About::Attempt,
-            None => About::Trouble,
+            None => About::Failure,
         };
         if !flushed && may_print(about) {
             pr_info!(
@@ -112,14 +112,16 @@ impl QpHandler for QpContext {
         }
         if let Some(number) = failure.refused {
             let owner = Owner::from_number(number);
-            self.connection.offenders.note(owner.user, owner.standing);
-            self.events.note(Reached::Fault);
+            self.connection
+                .fault_limiter
+                .note(owner.user, owner.standing);
+            self.events.note(EndpointEvent::Fault);
         } else {
             self.fail();
         }
     }
 
-    fn misused(&self, opcode: u32) {
+    fn unexpected_opcode(&self, opcode: u32) {
         let stats = &self.connection.node.stats;
         stats.inc(Counter::IbRxMisused);
         // CAST: The number is small.
@@ -157,7 +159,7 @@ impl QpHandler for QpContext {
         self.connection.node.stats.inc(Counter::IbRxRefillFromCq);
         if Self::refill(qp, ring).is_err() {
             // The device's worker can wait for memory.
-            self.tend_now();
+            self.service_now();
         }
     }
 
@@ -186,8 +188,8 @@ impl EndpointQp for Qp<QpContext> {
         self.handler().give_up_sending(what);
     }
 
-    fn asks(&self) -> bool {
-        self.handler().asks()
+    fn needs_service(&self) -> bool {
+        self.handler().needs_service()
     }
 
     fn service_ring(&self, period_ends: bool) -> NextCheck {

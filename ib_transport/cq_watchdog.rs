@@ -17,7 +17,7 @@ use kernel::{
 /// Work item that checks the queue pairs. It runs while the device has endpoints.
 #[pin_data]
 pub(super) struct CqWatchdog {
-    users: Arc<EndpointList>,
+    endpoints: Arc<EndpointList>,
     regions: Arc<MrPool>,
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
@@ -46,14 +46,14 @@ impl CqWatchdog {
     ///
     /// May sleep.
     pub(super) fn new(
-        users: &Arc<EndpointList>,
+        endpoints: &Arc<EndpointList>,
         regions: &Arc<MrPool>,
         tunables: &Arc<IbTunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                users: users.clone(),
+                endpoints: endpoints.clone(),
                 regions: regions.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
@@ -84,10 +84,10 @@ impl CqWatchdog {
 
     fn check(self: &Arc<Self>) {
         let timeout = self.tunables.timeout();
-        self.users
+        self.endpoints
             .for_each(|_, user| user.qp.clone(), |qp| qp.check_progress(timeout));
         self.regions.note_progress();
-        if !self.users.is_empty() {
+        if !self.endpoints.is_empty() {
             self.begin();
         }
     }

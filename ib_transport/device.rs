@@ -45,7 +45,7 @@ pub(crate) struct Device {
     pub(super) pools: Arc<Pools>,
     _shrinker: Shrinker<Pools>,
     pub(super) caps: DeviceCaps,
-    pub(super) users: Arc<EndpointList>,
+    pub(super) endpoints: Arc<EndpointList>,
     watch: Arc<CqWatchdog>,
     pub(super) regions: Arc<MrPool>,
     queue: Arc<OwnedQueue>,
@@ -55,13 +55,13 @@ pub(crate) struct Device {
     #[pin]
     service_ring: DelayedWork<Device, 0>,
     /// The work item is scheduled.
-    tending: Atomic<bool>,
+    service_armed: Atomic<bool>,
     /// The work item is scheduled after [`SOON_MS`] or less.
     soon: Atomic<bool>,
     /// Monotonic time in nanoseconds at which the current period ends.
     period_end: Atomic<u64>,
     /// Monotonic time in nanoseconds before which no connection may be given up for memory.
-    spared_until: Atomic<u64>,
+    next_starved_drop: Atomic<u64>,
     /// Rate of the port when the last queue pair was created, in Mbit/s; 0 if unknown.
     mbits: Atomic<u32>,
 }
@@ -96,9 +96,9 @@ impl Device {
         parking: &Arc<DeferredDestroy>,
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let users = EndpointList::new(device.id(), sections.clone())?;
+        let endpoints = EndpointList::new(device.id(), sections.clone())?;
         let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = MrPool::new(&pd, &users, tunables, &limits.queue)?;
+        let regions = MrPool::new(&pd, &endpoints, tunables, &limits.queue)?;
         let bounds = device.bounce_bounds();
         Arc::pin_init(
             try_pin_init!(Self {
@@ -107,17 +107,17 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                watch: CqWatchdog::new(&users, &regions, tunables, &limits.queue)?,
+                watch: CqWatchdog::new(&endpoints, &regions, tunables, &limits.queue)?,
                 regions,
-                users,
+                endpoints,
                 queue: limits.queue.clone(),
                 parking: parking.clone(),
                 _lowered: bounds.map(|bounds| limits.most.lower(bounds.arena())),
                 service_ring <- kernel::new_delayed_work!("Device::service_ring"),
-                tending: Atomic::new(false),
+                service_armed: Atomic::new(false),
                 soon: Atomic::new(false),
                 period_end: Atomic::new(0),
-                spared_until: Atomic::new(0),
+                next_starved_drop: Atomic::new(0),
                 mbits: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -131,7 +131,7 @@ impl Device {
 
     /// Ends all use of the device, and waits until there is none. Sleeps.
     pub(super) fn close(self: &Arc<Self>) {
-        self.users.close();
+        self.endpoints.close();
         self.regions.close();
         // Without endpoints nothing arms these again.
         self.watch.end();
@@ -148,7 +148,7 @@ impl Device {
     /// Returns the time in nanoseconds that operations of a peer on that memory may take. Any
     /// context except hard interrupt.
     pub(super) fn time_for_operations(&self) -> u64 {
-        time_for_operations(self.mbits.load(Relaxed), self.users.len())
+        time_for_operations(self.mbits.load(Relaxed), self.endpoints.len())
     }
 
     /// Notes that a posted send completed, or that a queue pair is gone. Any context.
@@ -158,39 +158,40 @@ impl Device {
     }
 
     /// Schedules a check of the receive rings at the end of the period. Any context.
-    pub(super) fn tend_later(self: &Arc<Self>) {
-        if !self.tending.load(Relaxed) && !self.tending.xchg(true, Full) {
+    pub(super) fn service_later(self: &Arc<Self>) {
+        if !self.service_armed.load(Relaxed) && !self.service_armed.xchg(true, Full) {
             // A shorter delay that was set meanwhile must not be replaced.
             self.queue.arm_unless_set::<_, 0>(self.clone(), PERIOD_MS);
         }
     }
 
     /// Schedules a check after `delay_ms`, even before the end of the period. Any context.
-    fn tend_in(self: &Arc<Self>, delay_ms: u32) {
-        self.tending.store(true, Relaxed);
+    fn service_in(self: &Arc<Self>, delay_ms: u32) {
+        self.service_armed.store(true, Relaxed);
         self.queue.arm::<_, 0>(self.clone(), delay_ms);
     }
 
     /// Schedules a check after [`SOON_MS`]. Any context.
-    pub(super) fn tend_soon(self: &Arc<Self>) {
+    pub(super) fn service_soon(self: &Arc<Self>) {
         // Repeated requests must not postpone the check.
         if !self.soon.xchg(true, Full) {
-            self.tend_in(SOON_MS);
+            self.service_in(SOON_MS);
         }
     }
 
     /// Schedules a check at once. Any context.
-    pub(super) fn tend_now(self: &Arc<Self>) {
-        self.tend_in(0);
+    pub(super) fn service_now(self: &Arc<Self>) {
+        self.service_in(0);
     }
 
     /// Returns `true` if a connection may be given up for the memory that it keeps or needs. Only
     /// one at a time: its memory may suffice for the others. Called only by `service_ring`.
     pub(super) fn may_give_up_one(&self) -> bool {
         let now = time::monotonic_ns();
-        let may = now >= self.spared_until.load(Relaxed);
+        let may = now >= self.next_starved_drop.load(Relaxed);
         if may {
-            self.spared_until.store(later(now, GIVE_UP_MS), Relaxed);
+            self.next_starved_drop
+                .store(later(now, GIVE_UP_MS), Relaxed);
         }
         may
     }
@@ -198,7 +199,7 @@ impl Device {
     /// Checks the receive rings of endpoints that request it, and of all when a period ends. Also
     /// destroys deferred CM ids. Returns the number of checked endpoints. Sleeps.
     pub(super) fn service_ring(self: &Arc<Self>) -> usize {
-        self.tending.store(false, Relaxed);
+        self.service_armed.store(false, Relaxed);
         // Ordered before the check of the endpoints, or a request between both would be lost.
         self.soon.xchg(false, Full);
         let now = time::monotonic_ns();
@@ -207,18 +208,18 @@ impl Device {
             self.period_end.store(later(now, PERIOD_MS), Relaxed);
         }
         // Endpoints that are skipped now may need a check then.
-        let mut next = match period_ends || self.users.is_empty() {
+        let mut next = match period_ends || self.endpoints.is_empty() {
             true => NextCheck::Done,
             false => NextCheck::AtNextPeriod,
         };
-        let mut tended = 0usize;
-        self.users.for_each(
+        let mut serviced = 0usize;
+        self.endpoints.for_each(
             |_, user| {
                 let qp = user.qp.as_ref();
-                qp.filter(|qp| period_ends || qp.asks()).cloned()
+                qp.filter(|qp| period_ends || qp.needs_service()).cloned()
             },
             |qp| {
-                tended = tended.saturating_add(1);
+                serviced = serviced.saturating_add(1);
                 next = next.max(qp.service_ring(period_ends));
             },
         );
@@ -227,24 +228,24 @@ impl Device {
         }
         match next {
             NextCheck::Done => {}
-            NextCheck::AtNextPeriod => self.tend_later(),
-            NextCheck::Soon => self.tend_soon(),
+            NextCheck::AtNextPeriod => self.service_later(),
+            NextCheck::Soon => self.service_soon(),
         }
-        tended
+        serviced
     }
 }
 
 /// Use of a device by an endpoint.
 pub(super) struct DeviceUse {
     pub(super) device: Arc<Device>,
-    /// Number of the endpoint in `users`.
+    /// Number of the endpoint in `endpoints`.
     pub(super) number: u64,
 }
 
 impl DeviceUse {
     /// Records the endpoint's queue pair, and the rate of the port. Sleeps.
     pub(super) fn set_qp(&self, qp: Arc<dyn EndpointQp>) {
-        self.device.users.set_qp(self.number, qp);
+        self.device.endpoints.set_qp(self.number, qp);
         let mbits = self.device.pd.device().port_mbits();
         self.device.mbits.store(mbits, Relaxed);
         self.device.watch.begin();
@@ -253,7 +254,7 @@ impl DeviceUse {
 
 impl Drop for DeviceUse {
     fn drop(&mut self) {
-        self.device.users.leave(self.number);
+        self.device.endpoints.leave(self.number);
         self.device.note_progress();
     }
 }

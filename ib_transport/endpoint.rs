@@ -23,7 +23,7 @@ use crate::kapi::{
 use crate::proto::credits::Credits;
 use crate::proto::ib_private::{Addr, Agreed, Private, Rejection, Version};
 use crate::proto::info::RdmaPath;
-use crate::proto::resolve::AddressPatience;
+use crate::proto::resolve::AddrTimeouts;
 use crate::proto::wire::FragmentSize;
 use crate::stats::Counter;
 use kernel::{
@@ -51,7 +51,7 @@ pub(super) struct IbEndpoint {
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
     /// Timeouts of the CM for the address, one for each attempt to resolve it.
-    timeout: AddressPatience,
+    timeout: AddrTimeouts,
     /// Open until the device of the CM id is known.
     section: Option<Section>,
 }
@@ -71,8 +71,8 @@ impl IbEndpoint {
             return Err(EINVAL);
         }
         let section = transport.section()?;
-        let home = transport.device_of_addr(&connection.key);
-        let events = EndpointShared::new(connection, transport.fragment, home)?;
+        let initial_device = transport.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, transport.fragment, initial_device)?;
         let id = CmId::new(events.clone())?;
         let mut endpoint = KBox::new(
             Self {
@@ -81,7 +81,7 @@ impl IbEndpoint {
                 events,
                 device: None,
                 transport: transport.clone(),
-                timeout: AddressPatience::new(),
+                timeout: AddrTimeouts::new(),
                 section: Some(section),
             },
             GFP_KERNEL,
@@ -194,7 +194,7 @@ impl Drop for IbEndpoint {
             // If there is no memory, or too many ids wait, the id is destroyed at once.
             if let Ok(parked) = DeferredCmId::connection(device.id, self.id.clone()) {
                 drop(self.transport.parking.park(parked));
-                device.tend_later();
+                device.service_later();
             }
         }
     }
@@ -221,7 +221,7 @@ impl Endpoint for IbEndpoint {
     }
 
     fn resolve_route(&self) -> Result {
-        if self.id.leads_to_many() {
+        if self.id.is_multicast() {
             return Err(EINVAL);
         }
         // The address is resolved, so messages of deferred CM ids may have a route again.
@@ -276,7 +276,7 @@ impl Endpoint for IbEndpoint {
             service_level,
         });
         if context.is_awaiting_first_frame() {
-            context.tend_soon();
+            context.service_soon();
         }
         Some(qp)
     }
@@ -335,8 +335,8 @@ impl Request for IncomingConnection {
         }
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
-        let home = self.transport.device_of_addr(&connection.key);
-        let events = EndpointShared::new(connection, self.agreed.fragment, home)?;
+        let initial_device = self.transport.device_of_addr(&connection.key);
+        let events = EndpointShared::new(connection, self.agreed.fragment, initial_device)?;
         let _: bool = events.version.populate(self.agreed.version);
         let id = request.attach(events.clone())?;
         let mut endpoint = KBox::new(
@@ -346,7 +346,7 @@ impl Request for IncomingConnection {
                 events,
                 device: None,
                 transport: self.transport.clone(),
-                timeout: AddressPatience::new(),
+                timeout: AddrTimeouts::new(),
                 section: None,
             },
             GFP_KERNEL,
@@ -366,9 +366,9 @@ impl Request for IncomingConnection {
         let bytes = PrivateBytes::new(&private);
         let mut params = endpoint.params(&device, &bytes);
         // No more than the peer can use and serve. On iWARP, zeros may mean that it did not say.
-        let unsaid =
+        let depths_unspecified =
             device.caps.active_side_first && (responder_resources, initiator_depth) == (0, 0);
-        if !unsaid {
+        if !depths_unspecified {
             params.responder_resources = params.responder_resources.min(responder_resources);
             params.initiator_depth = params.initiator_depth.min(initiator_depth);
             endpoint.events.set_initiator_depth(params.initiator_depth);

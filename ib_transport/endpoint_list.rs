@@ -49,7 +49,7 @@ pub(crate) trait EndpointQp: Send + Sync {
     fn give_up_sending(&self, what: &str);
 
     /// Returns `true` if the receive ring needs a check before the period ends.
-    fn asks(&self) -> bool;
+    fn needs_service(&self) -> bool;
 
     /// Refills the receive ring if softirqs could not, and adapts its depth at the end of a period.
     ///
@@ -67,7 +67,7 @@ pub(super) struct EndpointEntry {
 }
 
 /// The endpoints of a device, by number. Numbers are not reused.
-struct UserList {
+struct EndpointTree {
     tree: RBTree<u64, EndpointEntry>,
     /// Number of endpoints in `tree`.
     len: usize,
@@ -78,7 +78,7 @@ struct UserList {
     closed: bool,
 }
 
-impl UserList {
+impl EndpointTree {
     /// Returns `true` if the device is unused, and stays so.
     fn is_over(&self) -> bool {
         self.closed && self.tree.is_empty() && self.holds == 0
@@ -92,7 +92,7 @@ pub(crate) struct EndpointList {
     /// Sections in which a CM id may be bound to another device.
     pub(super) sections: Arc<Sections>,
     #[pin]
-    users: SpinLockBh<UserList>,
+    endpoints: SpinLockBh<EndpointTree>,
     /// Completed when the device is being removed and has no users left.
     #[pin]
     unused: Completion,
@@ -107,9 +107,9 @@ pub(crate) struct Hold(Arc<EndpointList>);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut users = self.0.users.lock();
-        users.holds = users.holds.saturating_sub(1);
-        self.0.unlock(users, None);
+        let mut endpoints = self.0.endpoints.lock();
+        endpoints.holds = endpoints.holds.saturating_sub(1);
+        self.0.unlock(endpoints, None);
     }
 }
 
@@ -124,9 +124,9 @@ impl EndpointList {
             pin_init!(Self {
                 device,
                 sections,
-                users <- new_spinlock_bh!(
-                    UserList { tree: RBTree::new(), len: 0, holds: 0, next: 0, closed: false },
-                    "Device::users"
+                endpoints <- new_spinlock_bh!(
+                    EndpointTree { tree: RBTree::new(), len: 0, holds: 0, next: 0, closed: false },
+                    "Device::endpoints"
                 ),
                 unused <- Completion::new(),
             }),
@@ -150,31 +150,31 @@ impl EndpointList {
             events: events.clone(),
             qp: None,
         };
-        let mut users = self.users.lock();
-        if users.closed {
+        let mut endpoints = self.endpoints.lock();
+        if endpoints.closed {
             // The new entry is dropped after the lock.
-            drop(users);
+            drop(endpoints);
             return Err(ENODEV);
         }
-        let number = users.next;
-        users.next = number.wrapping_add(1);
-        users.len = users.len.saturating_add(1);
-        let replaced = users.tree.insert(place.into_node(number, user));
-        drop(users);
+        let number = endpoints.next;
+        endpoints.next = number.wrapping_add(1);
+        endpoints.len = endpoints.len.saturating_add(1);
+        let replaced = endpoints.tree.insert(place.into_node(number, user));
+        drop(endpoints);
         drop(replaced);
         Ok(number)
     }
 
     /// Sets the queue pair of an endpoint.
     pub(super) fn set_qp(&self, number: u64, qp: Arc<dyn EndpointQp>) {
-        if let Some(user) = self.users.lock().tree.get_mut(&number) {
+        if let Some(user) = self.endpoints.lock().tree.get_mut(&number) {
             user.qp = Some(qp);
         }
     }
 
     /// Returns the queue pair of an endpoint, if the endpoint exists and has one.
     pub(super) fn qp(&self, number: u64) -> Option<Arc<dyn EndpointQp>> {
-        self.users.lock().tree.get(&number)?.qp.clone()
+        self.endpoints.lock().tree.get(&number)?.qp.clone()
     }
 
     /// Makes the removal of the device wait until the result is dropped. Returns `None` if the
@@ -184,12 +184,12 @@ impl EndpointList {
     ///
     /// Any context except hard interrupt.
     pub(super) fn hold(self: &Arc<Self>) -> Option<Hold> {
-        let mut users = self.users.lock();
-        if users.closed {
+        let mut endpoints = self.endpoints.lock();
+        if endpoints.closed {
             return None;
         }
-        users.holds = users.holds.saturating_add(1);
-        drop(users);
+        endpoints.holds = endpoints.holds.saturating_add(1);
+        drop(endpoints);
         Some(Hold(self.clone()))
     }
 
@@ -199,21 +199,21 @@ impl EndpointList {
     ///
     /// May sleep.
     pub(super) fn leave(&self, number: u64) {
-        let mut users = self.users.lock();
-        let user = users.tree.remove_node(&number);
-        users.len = users.len.saturating_sub(usize::from(user.is_some()));
-        self.unlock(users, user);
+        let mut endpoints = self.endpoints.lock();
+        let user = endpoints.tree.remove_node(&number);
+        endpoints.len = endpoints.len.saturating_sub(usize::from(user.is_some()));
+        self.unlock(endpoints, user);
     }
 
     /// Unlocks the list and drops an entry that was removed from it. After that removal of the
     /// device goes on, if it waits and this was the last use.
     fn unlock(
         &self,
-        users: SpinLockBhGuard<'_, UserList>,
+        endpoints: SpinLockBhGuard<'_, EndpointTree>,
         removed: Option<RBTreeNode<u64, EndpointEntry>>,
     ) {
-        let over = users.is_over();
-        drop(users);
+        let over = endpoints.is_over();
+        drop(endpoints);
         drop(removed);
         if over {
             self.unused.complete_all();
@@ -227,12 +227,12 @@ impl EndpointList {
     ///
     /// Sleeps.
     pub(super) fn close(&self) {
-        let mut users = self.users.lock();
-        users.closed = true;
-        for user in users.tree.values() {
+        let mut endpoints = self.endpoints.lock();
+        endpoints.closed = true;
+        for user in endpoints.tree.values() {
             user.events.lose_device();
         }
-        self.unlock(users, None);
+        self.unlock(endpoints, None);
         self.unused.wait_for_completion();
     }
 
@@ -246,7 +246,7 @@ impl EndpointList {
     ///
     /// Any context except hard interrupt.
     pub(super) fn len(&self) -> usize {
-        self.users.lock().len
+        self.endpoints.lock().len
     }
 
     /// Calls `pick` with the number and the entry of each endpoint, and `each` with its results.
@@ -257,12 +257,12 @@ impl EndpointList {
         pick: impl Fn(u64, &EndpointEntry) -> Option<T>,
         mut each: impl FnMut(T),
     ) {
-        let (mut from, end) = (0, self.users.lock().next);
+        let (mut from, end) = (0, self.endpoints.lock().next);
         while from < end {
             let mut picked = [const { None }; BATCH];
-            let users = self.users.lock();
+            let endpoints = self.endpoints.lock();
             for slot in &mut picked {
-                let Some(cursor) = users.tree.cursor_lower_bound(&from) else {
+                let Some(cursor) = endpoints.tree.cursor_lower_bound(&from) else {
                     from = end;
                     break;
                 };
@@ -270,7 +270,7 @@ impl EndpointList {
                 *slot = pick(*number, user);
                 from = number.saturating_add(1);
             }
-            drop(users);
+            drop(endpoints);
             picked.into_iter().flatten().for_each(&mut each);
         }
     }

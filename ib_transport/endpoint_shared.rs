@@ -6,13 +6,13 @@
 //! worker, which owns everything else of the endpoint.
 
 use crate::cm::laddr::LocalAddrs;
-use crate::conn::{Connection, EndpointProgress, Reached};
+use crate::conn::{Connection, EndpointEvent, EndpointProgress};
 use crate::kapi::{
     errno::Errno,
     net::IpBits,
     print::pr_info_ratelimited,
     rdma::{CmEvent, CmHandler, DeviceId},
-    sync::Peek,
+    sync::ReadOnce,
 };
 use crate::proto::ib_private::{check_reply, Private, Rejection, Version};
 use crate::proto::wire::FragmentSize;
@@ -43,18 +43,18 @@ pub(super) struct EndpointShared {
     peer_has_no_responder: Atomic<bool>,
     /// The device that had the local address at the start, if that was certain. It may differ from
     /// the endpoint's: iWARP accepts a request that arrives through another device.
-    home: Option<Option<DeviceId>>,
+    initial_device: Option<Option<DeviceId>>,
     /// The local address has left the endpoint's device, and the worker was notified.
     moved: Atomic<bool>,
 }
 
 impl EndpointShared {
-    /// Creates the state of an endpoint without a device. `home` is the device that has the local
-    /// address, if that is certain. May sleep.
+    /// Creates the state of an endpoint without a device. `initial_device` is the device that has
+    /// the local address, if that is certain. May sleep.
     pub(super) fn new(
         connection: &Arc<Connection>,
         fragment: FragmentSize,
-        home: Option<Option<DeviceId>>,
+        initial_device: Option<Option<DeviceId>>,
     ) -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self {
@@ -65,7 +65,7 @@ impl EndpointShared {
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
                 peer_has_no_responder: Atomic::new(false),
-                home,
+                initial_device,
                 moved: Atomic::new(false),
             },
             GFP_KERNEL,
@@ -75,7 +75,7 @@ impl EndpointShared {
     /// Returns the fragment size. Any context.
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
-        FragmentSize::at_most(self.fragment.peek())
+        FragmentSize::at_most(self.fragment.read_once())
     }
 
     /// Returns the version once it is agreed. Any context.
@@ -85,7 +85,7 @@ impl EndpointShared {
 
     /// Returns `true` if an established connection can carry reads and atomics. Any context.
     pub(super) fn serves_reads(&self) -> bool {
-        !self.peer_has_no_responder.peek()
+        !self.peer_has_no_responder.read_once()
     }
 
     /// Sets the agreed number of outstanding reads and atomics. Called before establishment.
@@ -100,7 +100,7 @@ impl EndpointShared {
     }
 
     /// Records an event, and wakes the worker. Any context.
-    pub(super) fn note(&self, step: Reached) {
+    pub(super) fn note(&self, step: EndpointEvent) {
         self.progress.set(step);
         self.connection.wake_worker();
     }
@@ -108,10 +108,10 @@ impl EndpointShared {
     /// Gives up the endpoint if its local address has left `device`, its device. May sleep.
     pub(super) fn check_address(&self, addrs: &LocalAddrs, device: DeviceId) {
         let key = &self.connection.key;
-        let Some(now) = addrs.settled(IpBits::new(key.laddr), key.scope) else {
+        let Some(now) = addrs.certain_device_of(IpBits::new(key.laddr), key.scope) else {
             return;
         };
-        if now == Some(device) || Some(now) == self.home || self.moved.xchg(true, Full) {
+        if now == Some(device) || Some(now) == self.initial_device || self.moved.xchg(true, Full) {
             return;
         }
         self.connection.node.stats.inc(Counter::IbAddrMoved);
@@ -122,13 +122,13 @@ impl EndpointShared {
         self.connection
             .note_failure("address moved", Errno::AddressNotAvailable);
         pr_info_ratelimited!("{}: the local address is {}\n", key, what);
-        self.note(Reached::Moved);
+        self.note(EndpointEvent::Moved);
     }
 
     /// Gives up the endpoint because its device is being removed. Any context.
     pub(super) fn lose_device(&self) {
         self.connection.note_failure("device removal", ENODEV);
-        self.note(Reached::Lost);
+        self.note(EndpointEvent::Lost);
     }
 
     /// Returns `true` if the peer requested the connection.
@@ -143,7 +143,7 @@ impl EndpointShared {
     /// the CM id earlier may block for a minute.
     pub(super) fn note_first_frame(&self) {
         if self.is_passive() {
-            self.note(Reached::Established);
+            self.note(EndpointEvent::Established);
         }
     }
 
@@ -188,9 +188,9 @@ impl CmHandler for EndpointShared {
             self.connection.note_error(what, code);
         }
         let step = match event {
-            CmEvent::AddrResolved => Reached::AddrResolved,
-            CmEvent::AddrUnknown => Reached::AddrUnknown,
-            CmEvent::RouteResolved => Reached::RouteResolved,
+            CmEvent::AddrResolved => EndpointEvent::AddrResolved,
+            CmEvent::AddrUnknown => EndpointEvent::AddrUnknown,
+            CmEvent::RouteResolved => EndpointEvent::RouteResolved,
             // The active side's congestion map follows; it establishes the connection.
             CmEvent::Established { .. }
                 if self.is_passive() && self.active_side_first.load(Relaxed) =>
@@ -202,10 +202,10 @@ impl CmHandler for EndpointShared {
                 initiator_depth,
             } => {
                 if self.accepts_reply(private_data, initiator_depth) {
-                    Reached::Established
+                    EndpointEvent::Established
                 } else {
                     self.connection.note_failure("reply", EINVAL);
-                    Reached::Lost
+                    EndpointEvent::Lost
                 }
             }
             CmEvent::Rejected {
@@ -217,7 +217,7 @@ impl CmHandler for EndpointShared {
                 if by_consumer && Rejection::parse(private_data) == Rejection::Version {
                     self.connection.note_refusal();
                 }
-                Reached::Rejected
+                EndpointEvent::Rejected
             }
             // The queue pair of this number is gone already.
             CmEvent::TimewaitExit => return,
@@ -227,7 +227,7 @@ impl CmHandler for EndpointShared {
             | CmEvent::AddrChange
             | CmEvent::Error { .. } => {
                 pr_debug!("{}: {}\n", key, event);
-                Reached::Lost
+                EndpointEvent::Lost
             }
         };
         self.note(step);

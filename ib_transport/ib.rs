@@ -83,7 +83,7 @@ impl Ib {
             Some(device) => {
                 let refused = self.parking.park(request);
                 // Not earlier: a check that runs before would miss the request.
-                device.tend_later();
+                device.service_later();
                 refused
             }
             None => Some(request),
@@ -96,7 +96,7 @@ impl Ib {
     /// does not use the device, or it is being removed. Any context except hard interrupt.
     pub(super) fn hold(&self, device: &IbDevice) -> Option<(Hold, Arc<Pools>)> {
         let device = self.find(device)?;
-        Some((device.users.hold()?, device.pools.clone()))
+        Some((device.endpoints.hold()?, device.pools.clone()))
     }
 
     /// Makes the removal of any device wait for the caller, whose new CM id has no device yet.
@@ -113,7 +113,7 @@ impl Ib {
         events: &Arc<EndpointShared>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
-        let number = device.users.enter(events)?;
+        let number = device.endpoints.enter(events)?;
         // The address may have moved before the endpoint was on the list.
         events.check_address(&self.addrs, device.id);
         Ok(DeviceUse { device, number })
@@ -121,7 +121,8 @@ impl Ib {
 
     /// Returns the device of a connection's local address, as far as certain. May sleep.
     pub(super) fn device_of_addr(&self, key: &ConnKey) -> Option<Option<DeviceId>> {
-        self.addrs.settled(IpBits::new(key.laddr), key.scope)
+        self.addrs
+            .certain_device_of(IpBits::new(key.laddr), key.scope)
     }
 
     /// Returns the pools of a device if the transport uses it. Any context.

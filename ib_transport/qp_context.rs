@@ -3,12 +3,12 @@
 //! Per-QP context: the state of an endpoint that its completions use.
 
 use super::{device::Device, endpoint_shared::EndpointShared};
-use crate::conn::{Connection, Reached};
+use crate::conn::{Connection, EndpointEvent};
 use crate::kapi::{
     errno::Errno,
     print::pr_warn_ratelimited,
     rdma::{Qp, QpConfig},
-    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
     time,
 };
 use crate::proto::{
@@ -42,7 +42,7 @@ pub(super) struct QpContext {
     /// A frame has arrived.
     pub(super) receiving: Atomic<bool>,
     /// The worker has to check the endpoint before the period ends.
-    pub(super) asks: Atomic<bool>,
+    pub(super) needs_service: Atomic<bool>,
     /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
     wanted: Atomic<u32>,
     /// State of the watchdog for missing completions.
@@ -67,7 +67,7 @@ impl QpContext {
             controlled,
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
-            asks: Atomic::new(false),
+            needs_service: Atomic::new(false),
             wanted: Atomic::new(0),
             watchdog <- new_spinlock_bh!(CompletionWatchdog::new(), "QpContext::watchdog"),
         })
@@ -76,18 +76,20 @@ impl QpContext {
     /// Returns `true` if the peer may have missed the first frame. A passive side whose device
     /// (soft-iWARP) had not taken over the socket yet handles that frame with the next one.
     pub(super) fn is_awaiting_first_frame(&self) -> bool {
-        self.device.caps.active_side_first && !self.events.is_passive() && !self.receiving.peek()
+        self.device.caps.active_side_first
+            && !self.events.is_passive()
+            && !self.receiving.read_once()
     }
 
     /// Returns `true` if the worker has to check the endpoint now. Any context.
-    pub(super) fn asks(&self) -> bool {
-        self.asks.peek()
+    pub(super) fn needs_service(&self) -> bool {
+        self.needs_service.read_once()
     }
 
     /// Requests a check of the endpoint after a short delay. Any context.
-    pub(super) fn tend_soon(&self) {
-        self.asks.store(true, Relaxed);
-        self.device.tend_soon();
+    pub(super) fn service_soon(&self) {
+        self.needs_service.store(true, Relaxed);
+        self.device.service_soon();
     }
 
     /// Requests a buffer for `len` bytes of payload. The worker makes room for it, and resumes
@@ -97,7 +99,7 @@ impl QpContext {
         if len.max(1) > self.wanted.load(Relaxed) {
             self.wanted.store(len.max(1), Relaxed);
         }
-        self.tend_soon();
+        self.service_soon();
     }
 
     /// Makes room for the buffer that transmission waits for. May sleep.
@@ -114,14 +116,14 @@ impl QpContext {
     }
 
     /// Requests a check of the endpoint at once. Any context.
-    pub(super) fn tend_now(&self) {
-        self.asks.store(true, Relaxed);
-        self.device.tend_now();
+    pub(super) fn service_now(&self) {
+        self.needs_service.store(true, Relaxed);
+        self.device.service_now();
     }
 
     /// Marks the endpoint as lost. Any context.
     pub(super) fn fail(&self) {
-        self.events.note(Reached::Lost);
+        self.events.note(EndpointEvent::Lost);
     }
 
     /// Marks the endpoint as lost for a reason that is reported nowhere else. Any context.
@@ -150,7 +152,7 @@ impl QpContext {
 
     /// Records that `count` receives were posted, so that `all` are. Any context except hard
     /// interrupt.
-    pub(super) fn tell_posted(&self, count: u32, all: u32) {
+    pub(super) fn advertise_posted(&self, count: u32, all: u32) {
         if self.controlled {
             self.connection.posted(count, all);
         }
@@ -181,7 +183,7 @@ impl QpContext {
         let stats = &this.connection.node.stats;
         match decision {
             WatchdogDecision::Wait => {}
-            WatchdogDecision::Ask => {
+            WatchdogDecision::Kick => {
                 stats.inc(Counter::IbTxWatchdogKick);
                 this.send_something(qp);
             }

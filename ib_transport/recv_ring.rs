@@ -40,7 +40,7 @@ pub(super) struct RecvRingPolicy {
     pub(super) starved_since: u64,
     /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved, or
     /// a frame waited.
-    pub(super) told: u64,
+    pub(super) last_keepalive: u64,
     /// A frame waits for memory. The value is the number of its messages that were received.
     pub(super) delayed: Option<u32>,
     /// The RNR timer is the one of a starved ring.
@@ -62,7 +62,7 @@ impl RecvRingPolicy {
             usual,
             spare: Batch::new(),
             starved_since: 0,
-            told: 0,
+            last_keepalive: 0,
             delayed: None,
             rnr_timer_raised: false,
         }
@@ -70,7 +70,7 @@ impl RecvRingPolicy {
 
     /// Returns the number of arrived frames, modulo 2^32, and `true` if no frame is taken for want
     /// of memory.
-    pub(super) fn heard(&self) -> (u32, bool) {
+    pub(super) fn activity(&self) -> (u32, bool) {
         let is_starved = self.starved_since != 0 || self.delayed.is_some();
         (self.depth.arrived(), is_starved)
     }

@@ -27,13 +27,13 @@ const MAX_PROBES: u32 = 64;
 
 /// Time in nanoseconds for which a ring may be starved while a partial message keeps memory. Then
 /// the connection is given up, see [`Device::may_give_up_one`]. Readers may take a while.
-const PATIENCE: u64 = 1_000_000_000;
+const STARVED_TIMEOUT_NS: u64 = 1_000_000_000;
 /// The same if the next endpoint can use smaller fragments.
-const LONG_PATIENCE: u64 = 30 * PATIENCE;
+const LONG_STARVED_TIMEOUT_NS: u64 = 30 * STARVED_TIMEOUT_NS;
 
 /// Interval in nanoseconds of headers to the peer while the ring is starved. The peer gets no
 /// answers.
-const SIGN_OF_LIFE: u64 = 1_000_000_000;
+const STARVED_KEEPALIVE_NS: u64 = 1_000_000_000;
 
 /// RNR timer for peers that are faster than the local receive ring grows.
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
@@ -108,7 +108,7 @@ impl QpContext {
                 let posted = qp.post_recv(&mut batch)?;
                 ring.note_posted(posted);
                 // Not later: another endpoint may have reset the credits by then.
-                this.tell_posted(posted, ring.depth.posted());
+                this.advertise_posted(posted, ring.depth.posted());
                 Ok(())
             })?;
         }
@@ -131,7 +131,7 @@ impl QpContext {
                 return Err(ENOMEM);
             }
             ring.note_posted(posted);
-            this.tell_posted(posted, ring.depth.posted());
+            this.advertise_posted(posted, ring.depth.posted());
         }
         Ok(())
     }
@@ -145,15 +145,15 @@ impl QpContext {
             return NextCheck::Done;
         }
         // Cleared before all checks, so that a later request causes another check.
-        this.asks.xchg(false, Full);
-        let tended = Self::look_after(qp, period_ends);
-        if tended == NextCheck::Soon {
-            this.asks.store(true, Relaxed);
+        this.needs_service.xchg(false, Full);
+        let next_check = Self::check_ring(qp, period_ends);
+        if next_check == NextCheck::Soon {
+            this.needs_service.store(true, Relaxed);
         }
-        tended
+        next_check
     }
 
-    fn look_after(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
+    fn check_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         this.make_room();
@@ -169,7 +169,7 @@ impl QpContext {
                 if decision.shrank {
                     // Nothing is posted before the surplus is used, so advertising must not wait
                     // for it.
-                    this.tell_posted(0, ring.depth.depth().min(ring.depth.posted()));
+                    this.advertise_posted(0, ring.depth.depth().min(ring.depth.posted()));
                 }
                 decision
             });
@@ -183,7 +183,7 @@ impl QpContext {
                 // a refill.
                 Ok(false) if this.controlled => {
                     let posted = qp.with_poll(|ring| ring.depth.posted());
-                    this.tell_posted(0, posted);
+                    this.advertise_posted(0, posted);
                     return if posted <= 1 {
                         Self::on_ring_empty(qp)
                     } else {
@@ -221,9 +221,9 @@ impl QpContext {
     fn show_life(qp: &Qp<Self>) {
         let now = time::monotonic_ns();
         let is_due = qp.with_poll(|ring| {
-            let is_due = now.saturating_sub(ring.told) >= SIGN_OF_LIFE;
+            let is_due = now.saturating_sub(ring.last_keepalive) >= STARVED_KEEPALIVE_NS;
             if is_due {
-                ring.told = now;
+                ring.last_keepalive = now;
             }
             is_due
         });
@@ -259,14 +259,14 @@ impl QpContext {
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
         let timeout = if this.connection.in_reassembly() {
-            Some(PATIENCE)
+            Some(STARVED_TIMEOUT_NS)
         } else if this.events.fragment() != FragmentSize::K4 {
-            Some(LONG_PATIENCE)
+            Some(LONG_STARVED_TIMEOUT_NS)
         } else {
             None
         };
-        let impatient = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
-        if impatient && this.device.may_give_up_one() {
+        let timed_out = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
+        if timed_out && this.device.may_give_up_one() {
             qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(

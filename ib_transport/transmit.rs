@@ -17,7 +17,7 @@ use crate::cong;
 use crate::conn::{AsIs, Connection, Link, TxQueue};
 use crate::kapi::{
     print::{pr_change_ratelimited, pr_info_ratelimited},
-    rdma::{Qp, SendChain, SendItem, MAX_UNREPORTED},
+    rdma::{Qp, SendChain, SendItem, MAX_UNSIGNALED},
 };
 use crate::msg::{FollowUp, FrameError, Message, Posted};
 use crate::proto::{
@@ -34,7 +34,7 @@ use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
 /// With this many frames in flight, short messages wait until they fill a frame together, or some
 /// of the frames are done. That takes at most one round trip. The device is busy meanwhile.
-const CROWDED: u32 = 2 * MAX_UNREPORTED;
+const PACKING_THRESHOLD: u32 = 2 * MAX_UNSIGNALED;
 
 /// Bytes of payload that one call copies while softirqs are off. It is exceeded a little if few
 /// frames are in flight. Payload is copied if it was cut for another fragment size or is in another
@@ -112,7 +112,7 @@ impl Link for Qp<QpContext> {
     }
 
     fn activity(&self) -> LinkActivity {
-        let (arrived, rx_stalled) = self.with_poll(|ring| ring.heard());
+        let (arrived, rx_stalled) = self.with_poll(|ring| ring.activity());
         let progress = self.send_progress();
         let device = &self.handler().device;
         LinkActivity {
@@ -146,13 +146,15 @@ impl Link for Qp<QpContext> {
                 context.blocked.store(true, Relaxed);
                 break false;
             }
-            if chain.in_flight() >= CROWDED && connection.peer_accepts_packed() && queue.can_delay()
+            if chain.in_flight() >= PACKING_THRESHOLD
+                && connection.peer_accepts_packed()
+                && queue.can_delay()
             {
                 // At least one of those frames reports its completion, which resumes transmission.
                 context.blocked.store(true, Relaxed);
                 break false;
             }
-            if copied >= COPIED_AT_ONCE && chain.in_flight() >= MAX_UNREPORTED {
+            if copied >= COPIED_AT_ONCE && chain.in_flight() >= MAX_UNSIGNALED {
                 context.blocked.store(true, Relaxed);
                 break false;
             }
@@ -216,8 +218,8 @@ fn has_to_wait(context: &QpContext, queue: &TxQueue, chain: &SendChain<'_, QpCon
 
 /// Takes the credits that the header of the next frame grants.
 #[inline]
-fn tell(connection: &Connection, credits: &mut Credits) -> u8 {
-    let credit = credits.tell();
+fn take_advertisement(connection: &Connection, credits: &mut Credits) -> u8 {
+    let credit = credits.take_advertisement();
     if credit > 0 {
         connection.node.stats.inc(Counter::IbTxCreditUpdates);
     }
@@ -252,8 +254,8 @@ fn next_frame(
     ack: u64,
     chain: &mut SendChain<'_, QpContext>,
 ) -> Added {
-    let half_out = queue.unsent.front().is_some_and(Message::is_partially_sent);
-    if queue.cong_left > 0 && !half_out {
+    let is_partially_sent = queue.unsent.front().is_some_and(Message::is_partially_sent);
+    if queue.cong_left > 0 && !is_partially_sent {
         return congestion_frame(connection, queue, ack, chain);
     }
     if connection.peer_accepts_packed() && queue.can_pack() {
@@ -273,7 +275,7 @@ fn next_frame(
 
 /// Sets the flags of a message of which nothing was sent yet. Its header acknowledges `ack`.
 fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
-    state.tell(message.sequence, ack);
+    state.note_piggyback(message.sequence, ack);
     message.flags = if state.was_sent(message.sequence) {
         state.retransmit()
     } else {
@@ -283,7 +285,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     if message.wants_ack() {
         message.flags = message.flags.with(Flags::ACK_REQUIRED);
     }
-    if message.is_question() {
+    if message.is_probe() {
         // Without the flag the peer would take the header for an acknowledgement alone.
         message.flags = message.flags.with(Flags::HB_PING);
     }
@@ -294,7 +296,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
 }
 
 fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
-    let (sport, dport) = if message.is_question() {
+    let (sport, dport) = if message.is_probe() {
         (PING_PORT, PING_PORT)
     } else {
         (message.sport, message.dport)
@@ -325,7 +327,7 @@ fn packed_frame(
         return message_frame(connection, queue, ack, chain);
     };
     let mut packer = Packer::new(buf.bytes_mut());
-    let mut credit = tell(connection, &mut queue.credits);
+    let mut credit = take_advertisement(connection, &mut queue.credits);
     while let Some(message) = queue.unsent.front_mut() {
         if !message.is_packable() || !packer.has_room(message.len) {
             break;
@@ -387,9 +389,9 @@ fn work_request(
     let Some(operation) = operation else {
         return Added::Nothing;
     };
-    operation.take_turn(&mut queue.last_operation);
+    operation.order_notification(&mut queue.last_operation);
     let events = &chain.qp().handler().events;
-    let posted = if !events.serves_reads() && operation.refuse_unserved() {
+    let posted = if !events.serves_reads() && operation.refuse_without_responder() {
         Posted::Never
     } else {
         operation.post_next(|item| chain.operate(item))
@@ -443,7 +445,11 @@ fn message_frame(
     if first {
         set_flags(connection, &mut queue.state, message, ack);
     }
-    let header = header_of(message, ack, tell(connection, &mut queue.credits));
+    let header = header_of(
+        message,
+        ack,
+        take_advertisement(connection, &mut queue.credits),
+    );
     let Some(buf) = message.finish_frame(frame, &header) else {
         return Added::Failed;
     };
@@ -479,7 +485,7 @@ fn congestion_frame(
         return Added::NoBuffer;
     };
     let mut header = Header::congestion_update(ack, connection.generation);
-    header.credit = tell(connection, &mut queue.credits);
+    header.credit = take_advertisement(connection, &mut queue.credits);
     let (head, rest) = match buf.buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
         None => return Added::Failed,
@@ -489,7 +495,7 @@ fn congestion_frame(
         return Added::Failed;
     };
     let key = &connection.key;
-    let place = cong::Place {
+    let place = cong::MapKey {
         net: key.net,
         addr: key.laddr,
         scope: key.local_scope(),
@@ -521,7 +527,7 @@ fn ack_frame(
     };
     let header = Header {
         ack,
-        credit: tell(connection, &mut queue.credits),
+        credit: take_advertisement(connection, &mut queue.credits),
         ..Header::default()
     };
     let Some(head) = buf.buf.bytes_mut().first_chunk_mut() else {

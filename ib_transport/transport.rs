@@ -18,7 +18,7 @@ use crate::kapi::{
 };
 use crate::proto::{ib_private::Agreed, wire::FragmentSize};
 use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RdmaOps, RemoteMemory};
-use crate::recv_pool::{Holdings, Pools};
+use crate::recv_pool::{PoolUsage, Pools};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
@@ -49,23 +49,23 @@ impl Transport for Ib {
     }
 
     fn pool_bytes(&self) -> u64 {
-        let mut holdings = Holdings::default();
-        self.unmapped.pools().add_to(&mut holdings);
+        let mut pool_usage = PoolUsage::default();
+        self.unmapped.pools().add_to(&mut pool_usage);
         for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut holdings);
+            device.pools.add_to(&mut pool_usage);
         }
-        holdings.bytes()
+        pool_usage.bytes()
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        let mut holdings = Holdings::default();
-        self.unmapped.pools().add_to(&mut holdings);
+        let mut pool_usage = PoolUsage::default();
+        self.unmapped.pools().add_to(&mut pool_usage);
         let mut kept = 0usize;
         for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut holdings);
+            device.pools.add_to(&mut pool_usage);
             kept = kept.saturating_add(device.pd.kept());
         }
-        holdings.report(&self.limits.counters, each);
+        pool_usage.report(&self.limits.counters, each);
         // MRs that their devices failed to destroy: see Documentation/rdma.md.
         each("ib_mr_kept", kept as u64);
     }
@@ -149,13 +149,13 @@ impl RdmaOps for Ib {
         Ok(Mapped {
             memory: KBox::new(held, GFP_KERNEL_ACCOUNT)?,
             pieces,
-            completion_is_local_only: needs == OpKind::Write && caps.writes_unheard,
+            completion_is_local_only: needs == OpKind::Write && caps.writes_complete_locally,
         })
     }
 
-    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result {
+    fn flush_memory(&self, addr: Ipv6Addr, scope: u32) -> Result {
         if let Some(device) = self.device_of(addr, scope)? {
-            device.regions.settle();
+            device.regions.flush();
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! connections, except that the pool limit and the completion timeout apply at once.
 
 use crate::kapi::{
-    rdma::{DeviceCaps, QpConfig, MAX_UNREPORTED},
+    rdma::{DeviceCaps, QpConfig, MAX_UNSIGNALED},
     sysctl::{Entry, Setting, Settings},
 };
 use crate::proto::completion_watchdog::WatchdogTimeout;
@@ -53,7 +53,7 @@ impl IbTunables {
             max_recv_wr: Setting::new(MAX_RECV_WR, WRS),
             min_recv_wr: Setting::new(0, 0..=*WRS.end()),
             // CAST: The number is small.
-            max_unsignaled_wr: Setting::new(MAX_UNREPORTED as c_int, 1..=64),
+            max_unsignaled_wr: Setting::new(MAX_UNSIGNALED as c_int, 1..=64),
             pool_limit,
             flow_control: Setting::new(0, 0..=1),
             completion_timeout: Setting::new(120, 0..=3600),
@@ -82,7 +82,7 @@ impl IbTunables {
             report_every: if caps.report_all_sends {
                 1
             } else {
-                self.max_unsignaled_wr.count().min(MAX_UNREPORTED)
+                self.max_unsignaled_wr.count().min(MAX_UNSIGNALED)
             },
             wait_for_reads: caps.reads_end_late,
         }

@@ -8,7 +8,7 @@
 #[repr(u32)]
 pub(crate) enum About {
     /// Errors.
-    Trouble = 0,
+    Failure = 0,
     /// Establishment and loss of connections.
     Change = 1,
     /// Failed requests of local programs.
@@ -27,20 +27,20 @@ pub(crate) fn may_print(about: About) -> bool {
     unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
 }
 
-/// `pr_warn!` of kind [`About::Trouble`], at most ten messages in five seconds for the whole
+/// `pr_warn!` of kind [`About::Failure`], at most ten messages in five seconds for the whole
 /// module.
 macro_rules! pr_warn_ratelimited {
     ($($arg:tt)*) => {
-        if $crate::kapi::print::may_print($crate::kapi::print::About::Trouble) {
+        if $crate::kapi::print::may_print($crate::kapi::print::About::Failure) {
             ::kernel::pr_warn!($($arg)*);
         }
     };
 }
 
-/// `pr_info!` of kind [`About::Trouble`]. It shares the limit of `pr_warn_ratelimited!`.
+/// `pr_info!` of kind [`About::Failure`]. It shares the limit of `pr_warn_ratelimited!`.
 macro_rules! pr_info_ratelimited {
     ($($arg:tt)*) => {
-        if $crate::kapi::print::may_print($crate::kapi::print::About::Trouble) {
+        if $crate::kapi::print::may_print($crate::kapi::print::About::Failure) {
             ::kernel::pr_info!($($arg)*);
         }
     };

@@ -5,7 +5,7 @@
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h),
 //! [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use crate::{bindings, kapi::sync::Peek};
+use crate::{bindings, kapi::sync::ReadOnce};
 use core::{ffi::c_int, ops::RangeInclusive, ptr::NonNull};
 use kernel::{
     prelude::*,
@@ -36,7 +36,7 @@ impl Setting {
     /// Any context.
     #[inline]
     pub(crate) fn get(&self) -> c_int {
-        self.value.peek()
+        self.value.read_once()
     }
 
     /// Returns the current value of a setting that is never negative.

@@ -65,7 +65,7 @@ impl UserId {
     /// Process context.
     pub(crate) fn current() -> Self {
         // SAFETY: The function only reads the calling task.
-        Self(unsafe { bindings::rds_rust_current_payer() })
+        Self(unsafe { bindings::rds_rust_current_user() })
     }
 
     /// Returns the user as a number, for [`Self::from_number`].

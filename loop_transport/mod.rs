@@ -28,7 +28,7 @@ pub(crate) enum Destination {
     /// The node itself. It answers a ping from the address that was pinged.
     Ping(Ipv6Addr),
     /// A port that no socket has. The message is dropped, because RDS cannot notify its sender.
-    Nobody(Ipv6Addr),
+    NoSocket(Ipv6Addr),
 }
 
 impl Destination {
@@ -37,7 +37,7 @@ impl Destination {
         if peer.port == PING_PORT {
             return match sk.node.tunables.answers_pings() {
                 true => Self::Ping(peer.addr),
-                false => Self::Nobody(peer.addr),
+                false => Self::NoSocket(peer.addr),
             };
         }
         let key = BindKey {
@@ -48,14 +48,14 @@ impl Destination {
         sk.node
             .binds
             .lookup(sk.net, &key)
-            .map_or(Self::Nobody(peer.addr), Self::Socket)
+            .map_or(Self::NoSocket(peer.addr), Self::Socket)
     }
 
     /// Returns `true` if the destination is congested.
     pub(crate) fn is_congested(&self) -> bool {
         match self {
             Self::Socket(target) => target.is_congested() && !target.is_closed(),
-            Self::Ping(_) | Self::Nobody(_) => false,
+            Self::Ping(_) | Self::NoSocket(_) => false,
         }
     }
 
@@ -63,7 +63,7 @@ impl Destination {
     pub(crate) fn waiting_on(&self) -> Option<WaitingOn> {
         match self {
             Self::Socket(target) => Some(WaitingOn::Socket(target.clone())),
-            Self::Ping(_) | Self::Nobody(_) => None,
+            Self::Ping(_) | Self::NoSocket(_) => None,
         }
     }
 
@@ -117,7 +117,7 @@ impl Destination {
                 incoming.charge = Some(charge);
                 sk.deliver(incoming);
             }
-            Self::Nobody(asked) => drop_for_want_of_socket(sk, bound, asked),
+            Self::NoSocket(asked) => drop_without_socket(sk, bound, asked),
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Destination {
 /// Counts and traces a message for a port of `addr` that no socket has. The trace shows the
 /// receiver as the near end, as for a connection.
 #[cold]
-fn drop_for_want_of_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
+fn drop_without_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
     let reason = Counter::RecvDropNoSock;
     sk.node.stats.inc(reason);
     let ends = trace::Conn::new(addr, bound.addr, sk.tos());

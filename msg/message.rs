@@ -201,7 +201,7 @@ enum Charge {
 }
 
 impl Charge {
-    fn charge(&self) -> Option<&SndbufCharge> {
+    fn of_socket(&self) -> Option<&SndbufCharge> {
         match self {
             Self::Socket(charge) => Some(charge),
             Self::Node { .. } => None,
@@ -223,14 +223,14 @@ pub(crate) struct Message {
     /// sent again.
     pub(crate) cancelled: bool,
     /// The message is a keepalive: it is not sent again, and requests an acknowledgement.
-    pub(crate) asks: bool,
+    pub(crate) is_keepalive: bool,
     /// Flags of the header, the same in all fragments.
     pub(crate) flags: wire::Flags,
     fragments: Fragments,
     pub(crate) ops: MsgOps,
     /// Size of `fragments`.
     cut: FragmentSize,
-    payer: Charge,
+    charge: Charge,
 }
 
 impl Message {
@@ -255,8 +255,8 @@ impl Message {
     ) -> Result<Item<Self>> {
         let (cut, mut fragments) = Fragments::alloc(pools, cut, len)?;
         fragments.fill(len, cut, msg)?;
-        let payer = charge.map_or(Charge::Node { _pong: None }, Charge::Socket);
-        let mut message = Self::new(sport, dport, len, fragments, payer);
+        let charge = charge.map_or(Charge::Node { _pong: None }, Charge::Socket);
+        let mut message = Self::new(sport, dport, len, fragments, charge);
         message.cut = cut;
         message.ops = ops;
         Ok(Item::new(message, GFP_KERNEL)?)
@@ -324,9 +324,9 @@ impl Message {
         Ok(Item::new(message, GFP_KERNEL)?)
     }
 
-    fn short(pools: &Pools, sport: u16, dport: u16, payer: Charge) -> Result<Item<Self>> {
+    fn short(pools: &Pools, sport: u16, dport: u16, charge: Charge) -> Result<Item<Self>> {
         let buf = pools.alloc_message(0, Context::Atomic)?;
-        let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), payer);
+        let message = Self::new(sport, dport, 0, Fragments::One(Piece::Ready(buf)), charge);
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
@@ -351,11 +351,11 @@ impl Message {
             fragments,
             Charge::Node { _pong: None },
         );
-        message.asks = true;
+        message.is_keepalive = true;
         Ok(Item::new(message, GFP_ATOMIC)?)
     }
 
-    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, payer: Charge) -> Self {
+    fn new(sport: u16, dport: u16, len: u32, fragments: Fragments, charge: Charge) -> Self {
         Self {
             sequence: 0,
             len,
@@ -363,12 +363,12 @@ impl Message {
             dport,
             fragment: 0,
             cancelled: false,
-            asks: false,
+            is_keepalive: false,
             flags: wire::Flags::NONE,
             ops: MsgOps::default(),
             fragments,
             cut: FragmentSize::default(),
-            payer,
+            charge,
         }
     }
 
@@ -471,7 +471,7 @@ impl Message {
 
     /// Returns `true` if the peer acknowledges the message and delivers it to no socket.
     #[inline]
-    pub(crate) fn is_question(&self) -> bool {
+    pub(crate) fn is_probe(&self) -> bool {
         self.operation()
             .is_some_and(|it| it.behind == FollowUp::Probe)
     }
@@ -483,7 +483,7 @@ impl Message {
 
     /// Returns `true` if the message was for one queue pair only, so it is not sent again.
     pub(crate) fn is_for_one_link(&self) -> bool {
-        self.cancelled || self.asks
+        self.cancelled || self.is_keepalive
     }
 
     /// Returns `true` if the peer waits for the rest of the message.
@@ -512,7 +512,7 @@ impl Message {
     /// only the acknowledgement tells that its operation is done.
     #[inline]
     pub(crate) fn wants_ack(&self) -> bool {
-        self.asks || self.operation().is_some_and(RdmaOp::is_awaiting_ack)
+        self.is_keepalive || self.operation().is_some_and(RdmaOp::is_awaiting_ack)
     }
 
     /// Returns `true` if the message has an operation that was started on a queue pair that is
@@ -545,7 +545,7 @@ impl Message {
 
     /// Returns `true` if the socket `sk` sent the message.
     pub(crate) fn is_from(&self, sk: &Sock<Socket>) -> bool {
-        match (self.payer.charge(), self.operation()) {
+        match (self.charge.of_socket(), self.operation()) {
             (Some(charge), _) => core::ptr::eq(charge.socket(), sk),
             (None, Some(operation)) => operation.is_from(sk),
             (None, None) => false,
@@ -554,7 +554,7 @@ impl Message {
 
     /// Returns `true` if the socket that sent the message is closed.
     pub(crate) fn is_from_closed(&self) -> bool {
-        match (self.payer.charge(), self.operation()) {
+        match (self.charge.of_socket(), self.operation()) {
             (Some(charge), _) => charge.socket().is_closed(),
             (None, Some(operation)) => operation.is_from_closed(),
             (None, None) => false,
@@ -563,12 +563,12 @@ impl Message {
 
     /// Returns the bytes that are charged to the sender.
     pub(crate) fn charge(&self) -> usize {
-        self.payer.charge().map_or(0, SndbufCharge::bytes)
+        self.charge.of_socket().map_or(0, SndbufCharge::bytes)
     }
 
     /// Returns the use of the sender's send buffer.
     pub(crate) fn pressure(&self) -> Pressure {
-        match self.payer.charge() {
+        match self.charge.of_socket() {
             Some(charge) => charge.socket().pressure(),
             None => Pressure::Low,
         }
@@ -577,10 +577,10 @@ impl Message {
     /// Separates the message from its sender, which is no longer charged. The caller drops the
     /// result without a lock.
     pub(crate) fn take_charge(&mut self) -> Option<SndbufCharge> {
-        match core::mem::replace(&mut self.payer, Charge::Node { _pong: None }) {
+        match core::mem::replace(&mut self.charge, Charge::Node { _pong: None }) {
             Charge::Socket(charge) => Some(charge),
             node => {
-                self.payer = node;
+                self.charge = node;
                 None
             }
         }

@@ -10,6 +10,6 @@ mod pong_budget;
 
 pub(crate) use message::{FrameError, Message, MsgOps};
 pub(crate) use operation::{
-    CompletionNotifier, FollowUp, Op, OpStatus, Owner, Posted, RdmaOp, Wanted,
+    CompletionNotifier, FollowUp, NotifyRequest, Op, OpStatus, Owner, Posted, RdmaOp,
 };
 pub(crate) use pong_budget::{PongBudget, PongSlot};

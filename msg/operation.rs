@@ -17,7 +17,7 @@
 use crate::kapi::{
     net::{poll, Sock},
     rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
-    sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh},
     task::UserId,
 };
 use crate::proto::faults::Standing;
@@ -80,7 +80,7 @@ impl OpStatus {
 
     /// Returns the status, or `None` as long as the message is not queued.
     pub(crate) fn get(&self) -> Option<Status> {
-        Status::from_number(self.status.peek())
+        Status::from_number(self.status.read_once())
     }
 
     /// Delays `notifier` until the notifier of this operation has finished. The caller must not
@@ -89,7 +89,7 @@ impl OpStatus {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    fn precede(&self, notifier: Arc<CompletionNotifier>) {
+    fn set_next(&self, notifier: Arc<CompletionNotifier>) {
         let mut next = self.next.lock();
         if !matches!(*next, Next::Over) {
             *next = Next::Notifier(notifier);
@@ -144,16 +144,16 @@ impl OpStatus {
 }
 
 /// Notifications that a program wants for an operation.
-pub(crate) struct Wanted {
+pub(crate) struct NotifyRequest {
     /// Any result.
     pub(crate) all: bool,
     /// Errors. `None` if the program has not set `RDS_RECVERR`.
     pub(crate) errors: Option<bool>,
 }
 
-impl Wanted {
+impl NotifyRequest {
     /// Returns `None` if the result is not reported, otherwise `true` if the program requested it.
-    fn asked(&self, status: Status) -> Option<bool> {
+    fn is_requested(&self, status: Status) -> Option<bool> {
         match (self.all, status, self.errors) {
             (true, ..) => Some(true),
             (false, Status::Success, _) | (false, _, Some(false)) => None,
@@ -172,9 +172,9 @@ pub(crate) struct CompletionNotifier {
     _bounce: Option<BounceCharge>,
     sk: ARef<Sock<Socket>>,
     outcome: Arc<OpStatus>,
-    wanted: Wanted,
+    requested: NotifyRequest,
     /// Allocated in advance, so reporting cannot fail.
-    notice: Option<Item<Notification>>,
+    notification: Option<Item<Notification>>,
 }
 
 impl CompletionNotifier {
@@ -191,43 +191,44 @@ impl CompletionNotifier {
     pub(crate) fn new(
         sk: &Sock<Socket>,
         token: u64,
-        wanted: Wanted,
+        requested: NotifyRequest,
         bounce: Option<BounceCharge>,
     ) -> Result<Arc<Self>> {
-        let notice = Notification {
+        let notification = Notification {
             token,
             status: Status::Dropped,
-            asked: false,
+            requested: false,
         };
         let this = Self {
             _bounce: bounce,
             sk: sk.hold(),
             outcome: OpStatus::new()?,
-            wanted,
-            notice: Some(Item::new(notice, GFP_KERNEL_ACCOUNT)?),
+            requested,
+            notification: Some(Item::new(notification, GFP_KERNEL_ACCOUNT)?),
         };
         Ok(Arc::new(this, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Queues the notification, at most once.
-    fn tell(&mut self) {
-        let (Some(mut notice), Some(status)) = (self.notice.take(), self.outcome.get()) else {
+    fn notify(&mut self) {
+        let (Some(mut notification), Some(status)) = (self.notification.take(), self.outcome.get())
+        else {
             return;
         };
-        let Some(asked) = self.wanted.asked(status) else {
+        let Some(requested) = self.requested.is_requested(status) else {
             return;
         };
         if !self.sk.is_closed() {
-            notice.status = status;
-            notice.asked = asked;
-            self.sk.notify_queue.add(notice);
+            notification.status = status;
+            notification.requested = requested;
+            self.sk.notify_queue.add(notification);
             self.sk.wake_readers(poll::IN);
         }
     }
 
     /// Queues the notification and returns the notifier that waited for it.
     fn end(&mut self) -> Option<Arc<Self>> {
-        self.tell();
+        self.notify();
         self.outcome.end()
     }
 }
@@ -331,9 +332,9 @@ impl Operation for Op {
 
     fn done(&self, last: bool, status: WcStatus) {
         // A flush does not depend on this program's operation.
-        let well = status == WcStatus::SUCCESS;
-        if (well && last) || status.is_refused_by_peer() {
-            self.notifier.sk.note_operation(well);
+        let succeeded = status == WcStatus::SUCCESS;
+        if (succeeded && last) || status.is_refused_by_peer() {
+            self.notifier.sk.note_operation(succeeded);
         }
         self.notifier
             .outcome
@@ -366,7 +367,7 @@ pub(crate) enum FollowUp {
 pub(crate) struct RdmaOp {
     /// Socket that is notified.
     sk: ARef<Sock<Socket>>,
-    /// Notifier of the operation, until [`Self::take_turn`].
+    /// Notifier of the operation, until [`Self::order_notification`].
     notifier: Option<Arc<CompletionNotifier>>,
     /// Work requests that wait to be posted, in order.
     to_post: Fifo<OperationItem>,
@@ -428,19 +429,19 @@ impl RdmaOp {
 
     /// Orders the notification behind that of `last`, the previously posted operation. Called with
     /// the queue locked, before the first work request is posted.
-    pub(crate) fn take_turn(&mut self, last: &mut Option<Arc<OpStatus>>) {
+    pub(crate) fn order_notification(&mut self, last: &mut Option<Arc<OpStatus>>) {
         let Some(notifier) = self.notifier.take() else {
             return;
         };
         // The requests to post hold `notifier` as well, so this does not drop the last reference.
         if let Some(last) = last.replace(self.outcome.clone()) {
-            last.precede(notifier);
+            last.set_next(notifier);
         }
     }
 
     /// Fails an operation that needs a responder, because this peer has none. Returns `true` if the
     /// operation needs one.
-    pub(crate) fn refuse_unserved(&mut self) -> bool {
+    pub(crate) fn refuse_without_responder(&mut self) -> bool {
         let needs_responder = self
             .to_post
             .front()

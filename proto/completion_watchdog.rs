@@ -43,7 +43,7 @@ impl WatchdogTimeout {
         self.secs != 0 && stuck_ns >= u64::from(self.secs).saturating_mul(SECOND)
     }
 
-    fn is_to_ask(self, stuck_ns: u64) -> bool {
+    fn is_kick_due(self, stuck_ns: u64) -> bool {
         stuck_ns >= u64::from(self.secs).saturating_mul(SECOND / 8)
     }
 }
@@ -64,7 +64,7 @@ pub(crate) enum WatchdogDecision {
     /// No action.
     Wait,
     /// Post a signaled work request.
-    Ask,
+    Kick,
     /// Give up the queue pair, so that the connection makes a new one.
     GiveUp,
 }
@@ -76,7 +76,7 @@ pub(crate) struct CompletionWatchdog {
     /// Monotonic time in nanoseconds of the first check that saw this `done` with a completion due.
     /// `None` if none was due.
     since: Option<u64>,
-    asked: bool,
+    kicked: bool,
 }
 
 impl CompletionWatchdog {
@@ -85,7 +85,7 @@ impl CompletionWatchdog {
         Self {
             done: 0,
             since: None,
-            asked: false,
+            kicked: false,
         }
     }
 
@@ -103,7 +103,7 @@ impl CompletionWatchdog {
                 *self = Self {
                     done: snapshot.done,
                     since: snapshot.due.then_some(now),
-                    asked: false,
+                    kicked: false,
                 };
                 return WatchdogDecision::Wait;
             }
@@ -113,9 +113,9 @@ impl CompletionWatchdog {
             // Reset, so that the checks before the queue pair is gone do not give it up again.
             *self = Self::new();
             WatchdogDecision::GiveUp
-        } else if timeout.is_to_ask(stuck) && !self.asked {
-            self.asked = true;
-            WatchdogDecision::Ask
+        } else if timeout.is_kick_due(stuck) && !self.kicked {
+            self.kicked = true;
+            WatchdogDecision::Kick
         } else {
             WatchdogDecision::Wait
         }

@@ -74,10 +74,10 @@ impl Credits {
         match (self.mode, offered) {
             (Mode::Both, 0) => {
                 // The peer's first header may have arrived before the CM reported its private data.
-                let told = core::mem::take(&mut self.left);
+                let advertised = core::mem::take(&mut self.left);
                 self.mode = Mode::MaybePeer;
                 self.due = false;
-                self.grant(told);
+                self.grant(advertised);
             }
             (Mode::Both, _) => self.grant(offered),
             _ => {}
@@ -133,14 +133,14 @@ impl Credits {
     }
 
     /// Takes the credits that the header of the next frame grants.
-    pub(crate) fn tell(&mut self) -> u8 {
+    pub(crate) fn take_advertisement(&mut self) -> u8 {
         if matches!(self.mode, Mode::MaybePeer) {
             return 0;
         }
-        let told = u8::try_from(self.unadvertised).unwrap_or(u8::MAX);
-        self.unadvertised = self.unadvertised.saturating_sub(told.into());
+        let advertised = u8::try_from(self.unadvertised).unwrap_or(u8::MAX);
+        self.unadvertised = self.unadvertised.saturating_sub(advertised.into());
         self.due &= self.unadvertised >= u8::MAX.into();
-        told
+        advertised
     }
 
     /// Uses up one credit for a frame.

@@ -12,7 +12,7 @@
 use super::SECOND;
 
 /// Number of users with a record of their own. All others share one.
-const PLACES: usize = 4;
+const USER_SLOTS: usize = 4;
 
 /// Refusals of a user that cause no delay for sockets that had one.
 const FREE: u32 = 4;
@@ -33,7 +33,7 @@ const SHORTEST: u64 = SECOND / 500;
 
 /// Longest wait of a caller before it checks again for a link, since nothing wakes it when there is
 /// one.
-const LOOKS: u64 = SECOND / 50;
+const RECHECK: u64 = SECOND / 50;
 
 /// Longest delay.
 const LONGEST: u64 = 4 * SECOND;
@@ -58,7 +58,7 @@ struct RefusalRecord {
     /// Time at which a refusal was last forgotten.
     since: u64,
     /// Time of the last refusal if there has been no link since.
-    broke: Option<u64>,
+    failed_at: Option<u64>,
     /// Duration of the last outage.
     outage: u64,
     /// Time from which the next operation may go.
@@ -70,7 +70,7 @@ impl RefusalRecord {
         refused: 0,
         first: 0,
         since: 0,
-        broke: None,
+        failed_at: None,
         outage: 0,
         next: 0,
     };
@@ -85,7 +85,7 @@ impl RefusalRecord {
     }
 
     /// Returns the delay before each operation of a socket.
-    fn pace(&self, standing: Standing) -> u64 {
+    fn backoff(&self, standing: Standing) -> u64 {
         let shortest = self.outage.clamp(SHORTEST, LONGEST);
         let beyond = match standing {
             Standing::Good => None,
@@ -109,17 +109,17 @@ impl RefusalRecord {
         if standing == Standing::New {
             self.first = self.first.saturating_add(1).min(MOST);
         }
-        self.broke = Some(now);
-        if self.pace(Standing::Bad) > 0 {
+        self.failed_at = Some(now);
+        if self.backoff(Standing::Bad) > 0 {
             // `recover()` replaces this when there is a link.
             self.next = now.saturating_add(LONGEST);
         }
     }
 
     fn recover(&mut self, now: u64) {
-        if let Some(broke) = self.broke.take() {
-            self.outage = now.saturating_sub(broke);
-            self.next = now.saturating_add(self.pace(Standing::Bad));
+        if let Some(failed_at) = self.failed_at.take() {
+            self.outage = now.saturating_sub(failed_at);
+            self.next = now.saturating_add(self.backoff(Standing::Bad));
         }
     }
 }
@@ -127,13 +127,13 @@ impl RefusalRecord {
 /// Users whose operations the peer of a connection has refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
-    users: [Option<(u32, RefusalRecord)>; PLACES],
+    users: [Option<(u32, RefusalRecord)>; USER_SLOTS],
     others: RefusalRecord,
     /// Bits of the users that share `others`; several users may have the same bit.
-    among_others: u64,
+    others_bits: u64,
 }
 
-/// Returns the bit of a user in `among_others`.
+/// Returns the bit of a user in `others_bits`.
 const fn bit_of(user: u32) -> u64 {
     // The six upper bits of a multiplicative hash.
     1 << (user.wrapping_mul(0x9e37_79b1) >> 26)
@@ -142,21 +142,21 @@ const fn bit_of(user: u32) -> u64 {
 impl Faults {
     pub(crate) const fn new() -> Self {
         Self {
-            users: [const { None }; PLACES],
+            users: [const { None }; USER_SLOTS],
             others: RefusalRecord::CLEAN,
-            among_others: 0,
+            others_bits: 0,
         }
     }
 
     /// Returns the place of the user's record if it has one of its own.
-    fn place_of(&self, user: u32) -> Option<usize> {
+    fn slot_of(&self, user: u32) -> Option<usize> {
         let mut users = self.users.iter();
-        users.position(|place| place.is_some_and(|(it, _)| it == user))
+        users.position(|slot| slot.is_some_and(|(it, _)| it == user))
     }
 
     /// Returns a place that is free, or whose user has no remembered refusals left.
-    fn free_place(&mut self, now: u64) -> Option<usize> {
-        self.users.iter_mut().position(|place| match place {
+    fn free_slot(&mut self, now: u64) -> Option<usize> {
+        self.users.iter_mut().position(|slot| match slot {
             None => true,
             Some((_, record)) => {
                 record.forget(now);
@@ -166,8 +166,8 @@ impl Faults {
     }
 
     /// Returns the record in a place, or the shared one.
-    fn record(&mut self, place: Option<usize>) -> &mut RefusalRecord {
-        match place.and_then(|at| self.users.get_mut(at)) {
+    fn record(&mut self, slot: Option<usize>) -> &mut RefusalRecord {
+        match slot.and_then(|at| self.users.get_mut(at)) {
             Some(Some((_, record))) => record,
             _ => &mut self.others,
         }
@@ -175,20 +175,20 @@ impl Faults {
 
     /// Notes that the peer has refused an operation of a user's socket, which had this `standing`.
     pub(crate) fn note(&mut self, user: u32, standing: Standing, now: u64) {
-        let mut place = self.place_of(user);
-        if place.is_none() {
-            place = self.free_place(now);
-            if let Some(free) = place.and_then(|at| self.users.get_mut(at)) {
+        let mut slot = self.slot_of(user);
+        if slot.is_none() {
+            slot = self.free_slot(now);
+            if let Some(free) = slot.and_then(|at| self.users.get_mut(at)) {
                 *free = Some((user, RefusalRecord::CLEAN));
             } else {
                 self.others.forget(now);
                 if self.others.refused == 0 {
-                    self.among_others = 0;
+                    self.others_bits = 0;
                 }
-                self.among_others |= bit_of(user);
+                self.others_bits |= bit_of(user);
             }
         }
-        self.record(place).note(standing, now);
+        self.record(slot).note(standing, now);
     }
 
     /// Notes that there is a link again.
@@ -213,22 +213,22 @@ impl Faults {
     /// # Errors
     ///
     /// The time until the caller may try again, if the operation has to wait.
-    pub(crate) fn turn(&mut self, user: u32, standing: Standing, now: u64) -> Result<(), u64> {
-        let place = self.place_of(user);
-        if place.is_none() && self.among_others & bit_of(user) == 0 {
+    pub(crate) fn admit(&mut self, user: u32, standing: Standing, now: u64) -> Result<(), u64> {
+        let slot = self.slot_of(user);
+        if slot.is_none() && self.others_bits & bit_of(user) == 0 {
             return Ok(());
         }
-        let record = self.record(place);
+        let record = self.record(slot);
         record.forget(now);
-        let pace = record.pace(standing);
+        let backoff = record.backoff(standing);
         let wait = record.next.saturating_sub(now);
-        if pace == 0 {
+        if backoff == 0 {
             Ok(())
         } else if wait == 0 {
-            record.next = now.saturating_add(pace);
+            record.next = now.saturating_add(backoff);
             Ok(())
-        } else if record.broke.is_some() {
-            Err(wait.min(LOOKS))
+        } else if record.failed_at.is_some() {
+            Err(wait.min(RECHECK))
         } else {
             Err(wait)
         }

@@ -93,7 +93,7 @@ pub(crate) struct IdleSnapshot {
     pub(crate) unused: bool,
     /// The peer has shown on this connection that it runs this module. C RDS reconnects at once,
     /// whether it needs to or not.
-    pub(crate) like_us: bool,
+    pub(crate) is_rds_rust: bool,
 }
 
 /// Result of a check of a connection.
@@ -185,7 +185,9 @@ impl IdleTracker {
             return IdleDecision::Keep;
         }
         match (snapshot.up, snapshot.down) {
-            (true, _) if snapshot.like_us && !snapshot.offers && idle_timeouts.is_idle(quiet) => {
+            (true, _)
+                if snapshot.is_rds_rust && !snapshot.offers && idle_timeouts.is_idle(quiet) =>
+            {
                 IdleDecision::Close
             }
             (_, true) if snapshot.unused && idle_timeouts.is_unused(quiet) => IdleDecision::Forget,

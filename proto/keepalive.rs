@@ -145,8 +145,8 @@ pub(crate) struct Through {
 pub(crate) enum KeepaliveDecision {
     /// No action.
     Keep,
-    /// Send a keepalive, and note that with [`Keepalive::asked`].
-    Ask,
+    /// Send a keepalive, and note that with [`Keepalive::note_queued`].
+    Send,
     /// Give the peer up.
     GiveUp,
 }
@@ -155,23 +155,23 @@ pub(crate) enum KeepaliveDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// None was sent.
-    Unasked,
+    NotSent,
     /// The keepalive is queued, with this sequence number or a lower one.
     Queued(u64),
     /// The keepalive was posted. It is completed when the device has completed this number of
     /// sends.
-    Given(u64),
+    Posted(u64),
     /// The device has completed the send: the peer's device has the keepalive.
-    Taken,
+    Completed,
 }
 
 impl Stage {
     /// Returns the time in nanoseconds for which operations may delay the keepalive or its answer.
     fn may_be_behind_operations(self, snapshot: &LinkSnapshot) -> u64 {
-        let asks = matches!(self, Self::Queued(_) | Self::Given(_));
-        if asks && snapshot.activity.operates {
+        let is_outstanding = matches!(self, Self::Queued(_) | Self::Posted(_));
+        if is_outstanding && snapshot.activity.operates {
             OPERATION
-        } else if self != Self::Unasked && snapshot.activity.offers {
+        } else if self != Self::NotSent && snapshot.activity.offers {
             snapshot.activity.offers_for
         } else {
             0
@@ -215,7 +215,7 @@ impl Keepalive {
     }
 
     /// Notes that a keepalive was queued, with the sequence number `sequence` or a lower one.
-    pub(crate) fn asked(&mut self, sequence: u64) {
+    pub(crate) fn note_queued(&mut self, sequence: u64) {
         self.quiet.stage = Stage::Queued(sequence);
         self.quiet.quiet = 0;
     }
@@ -253,7 +253,7 @@ impl QuietPeriod {
             waited: false,
             last: 0,
             quiet: 0,
-            stage: Stage::Unasked,
+            stage: Stage::NotSent,
         }
     }
 
@@ -268,9 +268,10 @@ impl QuietPeriod {
         // counts.
         let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
         let passed = now.saturating_sub(self.last).min(most);
-        let heard = (self.times_up, self.arrived) != (snapshot.times_up, snapshot.activity.arrived);
+        let has_arrived =
+            (self.times_up, self.arrived) != (snapshot.times_up, snapshot.activity.arrived);
         let waits = snapshot.waits && !snapshot.activity.rx_stalled && limit.secs > 0;
-        if heard || !waits || !self.waited {
+        if has_arrived || !waits || !self.waited {
             *self = Self {
                 times_up: snapshot.times_up,
                 arrived: snapshot.activity.arrived,
@@ -289,8 +290,8 @@ impl QuietPeriod {
         if self.quiet < limit.half(failures) {
             return KeepaliveDecision::Keep;
         }
-        if self.stage == Stage::Unasked {
-            return KeepaliveDecision::Ask;
+        if self.stage == Stage::NotSent {
+            return KeepaliveDecision::Send;
         }
         if self.quiet < self.stage.may_be_behind_operations(snapshot) {
             return KeepaliveDecision::Keep;
@@ -302,16 +303,16 @@ impl QuietPeriod {
     fn follow(&mut self, snapshot: &LinkSnapshot, progress: bool) {
         if let Stage::Queued(sequence) = self.stage {
             if snapshot.unsent.is_none_or(|first| first > sequence) {
-                self.stage = Stage::Given(snapshot.activity.given);
+                self.stage = Stage::Posted(snapshot.activity.given);
             }
         }
-        if !progress || !matches!(self.stage, Stage::Queued(_) | Stage::Given(_)) {
+        if !progress || !matches!(self.stage, Stage::Queued(_) | Stage::Posted(_)) {
             return;
         }
         self.quiet = 0;
-        if let Stage::Given(place) = self.stage {
+        if let Stage::Posted(place) = self.stage {
             if snapshot.activity.done >= place {
-                self.stage = Stage::Taken;
+                self.stage = Stage::Completed;
             }
         }
     }

@@ -31,7 +31,7 @@ pub(crate) const fn transition(congested: bool, bytes: u64, limit: u64) -> Trans
 
 /// Returns the bytes that a socket takes in any case before [`is_overrun`], on a node with `memory`
 /// bytes.
-pub(crate) const fn patience(memory: u64) -> u64 {
+pub(crate) const fn overrun_floor(memory: u64) -> u64 {
     const LEAST: u64 = 32 << 20;
     if memory / 32 > LEAST {
         memory / 32
@@ -41,13 +41,13 @@ pub(crate) const fn patience(memory: u64) -> u64 {
 }
 
 /// Returns `true` if the peer can hardly be respecting the congestion any more: more than
-/// `patience` bytes and four times `limit` are unread.
+/// `overrun_floor` bytes and four times `limit` are unread.
 ///
 /// The factor is necessary because messages that the peer's sockets had sent before they were
 /// notified still arrive. Each of those sockets may have a full send buffer.
 #[inline]
-pub(crate) const fn is_overrun(bytes: u64, limit: u64, patience: u64) -> bool {
-    bytes > patience && bytes / 4 > limit
+pub(crate) const fn is_overrun(bytes: u64, limit: u64, overrun_floor: u64) -> bool {
+    bytes > overrun_floor && bytes / 4 > limit
 }
 
 /// Share of the receive memory that a user's unread messages take. It decides about the next long

@@ -104,7 +104,7 @@ impl RecvDepth {
 
     /// Returns `true` if a buffer should be posted again while `spare` other buffers wait to be
     /// posted.
-    pub(crate) const fn wants_back(&self, spare: u32) -> bool {
+    pub(crate) const fn needs_spare(&self, spare: u32) -> bool {
         self.posted.saturating_add(spare) < self.depth
     }
 

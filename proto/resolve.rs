@@ -13,12 +13,12 @@ const TOTAL_MS: u32 = 2000;
 
 /// Iterator over the timeouts of one attempt to connect, in milliseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct AddressPatience {
+pub(crate) struct AddrTimeouts {
     next_ms: u32,
     left_ms: u32,
 }
 
-impl AddressPatience {
+impl AddrTimeouts {
     pub(crate) const fn new() -> Self {
         Self {
             next_ms: FIRST_MS,
@@ -27,7 +27,7 @@ impl AddressPatience {
     }
 }
 
-impl Iterator for AddressPatience {
+impl Iterator for AddrTimeouts {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {

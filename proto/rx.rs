@@ -132,7 +132,7 @@ pub(crate) struct RecvState {
     ack: u64,
     ack_required: bool,
     generation: Option<u32>,
-    tells_generation: bool,
+    peer_sent_generation: bool,
     takes_packed: bool,
     partial: Option<Partial>,
 }
@@ -146,7 +146,7 @@ impl RecvState {
             ack: 0,
             ack_required: false,
             generation: None,
-            tells_generation: false,
+            peer_sent_generation: false,
             takes_packed: false,
             partial: None,
         }
@@ -259,7 +259,7 @@ impl RecvState {
                 _ => {}
             }
         }
-        self.tells_generation |= generation.is_some();
+        self.peer_sent_generation |= generation.is_some();
         if generation.is_none() || generation == self.generation {
             return;
         }
@@ -281,7 +281,7 @@ impl RecvState {
     /// Returns `true` if a retransmitted message shows that the peer has restarted.
     fn shows_restart(&self, sequence: u64) -> bool {
         let first = self.ack == 0;
-        first && !self.tells_generation && is_before(sequence, self.oldest)
+        first && !self.peer_sent_generation && is_before(sequence, self.oldest)
     }
 
     /// Returns the value for [`Header::ack`]: the sequence number of the last complete message, or
@@ -298,8 +298,8 @@ impl RecvState {
     /// Returns `true` if the peer has sent a generation number on this connection: it runs this
     /// module.
     #[inline]
-    pub(crate) fn tells_generation(&self) -> bool {
-        self.tells_generation
+    pub(crate) fn peer_sent_generation(&self) -> bool {
+        self.peer_sent_generation
     }
 
     /// Returns `true` if no message has ever arrived, so that there is no position to keep.
@@ -327,7 +327,7 @@ impl RecvState {
 
     /// Notes that the peer certainly has the acknowledgement `ack`; 0 if it has none. It has not
     /// restarted since.
-    pub(crate) fn peer_heard(&mut self, ack: u64) {
+    pub(crate) fn note_ack_known_to_peer(&mut self, ack: u64) {
         let oldest = ack.wrapping_add(1);
         if ack != 0 && is_before(self.oldest, oldest) {
             self.oldest = oldest;
@@ -339,7 +339,7 @@ impl RecvState {
     pub(crate) fn link_lost(&mut self) {
         self.ack = 0;
         self.ack_required = false;
-        self.tells_generation = false;
+        self.peer_sent_generation = false;
         self.takes_packed = false;
         self.partial = None;
     }

@@ -66,7 +66,7 @@ pub(crate) struct AckError {
 
 /// Number of places for the last message of each local port. Ports that are equal modulo this
 /// number share a place.
-const PLACES: usize = 32;
+const PORT_BUCKETS: usize = 32;
 
 /// Send side of the protocol towards one peer. It outlives the connections to that peer.
 #[derive(Clone, Debug)]
@@ -80,16 +80,16 @@ pub(crate) struct SendState {
     sent_before: u64,
     acked: u64,
     /// The last message that asked for an acknowledgement.
-    asked: u64,
+    last_ack_request: u64,
     packets_left: u32,
     bytes_left: u32,
     /// The last message from each local port, by place.
-    last: [u64; PLACES],
+    last: [u64; PORT_BUCKETS],
     /// A message on this connection, and the acknowledgement in its header. The peer gets both or
     /// none.
-    telling: Option<(u64, u64)>,
+    piggyback: Option<(u64, u64)>,
     /// The last acknowledgement on this connection that the peer certainly has.
-    heard: u64,
+    ack_known_to_peer: u64,
 }
 
 impl SendState {
@@ -102,12 +102,12 @@ impl SendState {
             sent: 0,
             sent_before: 0,
             acked: 0,
-            asked: 0,
+            last_ack_request: 0,
             packets_left: policy.max_unacked_packets,
             bytes_left: policy.max_unacked_bytes,
-            last: [0; PLACES],
-            telling: None,
-            heard: 0,
+            last: [0; PORT_BUCKETS],
+            piggyback: None,
+            ack_known_to_peer: 0,
         }
     }
 
@@ -116,7 +116,7 @@ impl SendState {
     pub(crate) fn begin_at(&mut self, first: u64) {
         let before = first.saturating_sub(1);
         (self.first, self.next) = (first, first);
-        (self.sent, self.acked, self.asked) = (before, before, before);
+        (self.sent, self.acked, self.last_ack_request) = (before, before, before);
         self.sent_before = before;
     }
 
@@ -125,7 +125,7 @@ impl SendState {
     pub(crate) fn assign(&mut self, sport: u16) -> u64 {
         let sequence = self.next;
         self.next = sequence.wrapping_add(1);
-        if let Some(last) = self.last.get_mut(usize::from(sport) % PLACES) {
+        if let Some(last) = self.last.get_mut(usize::from(sport) % PORT_BUCKETS) {
             *last = sequence;
         }
         sequence
@@ -134,7 +134,7 @@ impl SendState {
     /// Returns the last message from local port `sport`, or 0 if there was none. The message may be
     /// from another port that shares the place.
     pub(crate) fn last_of(&self, sport: u16) -> u64 {
-        let last = self.last.get(usize::from(sport) % PLACES);
+        let last = self.last.get(usize::from(sport) % PORT_BUCKETS);
         last.copied().unwrap_or(0)
     }
 
@@ -161,7 +161,9 @@ impl SendState {
         let asks = match pressure {
             Pressure::Low => false,
             // One request at a time suffices, unless much was sent since.
-            Pressure::High => self.asked <= self.acked || self.since_asked() >= HIGH_PACKETS,
+            Pressure::High => {
+                self.last_ack_request <= self.acked || self.since_ack_request() >= HIGH_PACKETS
+            }
             Pressure::Full => true,
         };
         match budget {
@@ -172,7 +174,7 @@ impl SendState {
             }
             _ => {
                 self.refill();
-                self.asked = sequence;
+                self.last_ack_request = sequence;
                 Flags::ACK_REQUIRED
             }
         }
@@ -181,17 +183,17 @@ impl SendState {
     /// Notes that message `sequence` is sent, for the first time or again, and that its header
     /// acknowledges `ack`.
     #[inline]
-    pub(crate) fn tell(&mut self, sequence: u64, ack: u64) {
-        if ack != self.heard && self.telling.is_none() {
-            self.telling = Some((sequence, ack));
+    pub(crate) fn note_piggyback(&mut self, sequence: u64, ack: u64) {
+        if ack != self.ack_known_to_peer && self.piggyback.is_none() {
+            self.piggyback = Some((sequence, ack));
         }
     }
 
     /// Takes the last acknowledgement that the peer certainly got on the connection that ends; 0 if
     /// none. A peer that has not restarted retransmits no message that it covers.
-    pub(crate) fn take_heard(&mut self) -> u64 {
-        self.telling = None;
-        core::mem::take(&mut self.heard)
+    pub(crate) fn take_ack_known_to_peer(&mut self) -> u64 {
+        self.piggyback = None;
+        core::mem::take(&mut self.ack_known_to_peer)
     }
 
     /// Returns `true` if an earlier connection may have delivered the message to the peer.
@@ -226,8 +228,10 @@ impl SendState {
             });
         }
         self.acked = ack;
-        if let Some((_, heard)) = self.telling.take_if(|(sequence, _)| *sequence <= ack) {
-            self.heard = heard;
+        if let Some((_, ack_known_to_peer)) =
+            self.piggyback.take_if(|(sequence, _)| *sequence <= ack)
+        {
+            self.ack_known_to_peer = ack_known_to_peer;
         }
         Ok(Some(ack))
     }
@@ -242,13 +246,13 @@ impl SendState {
     pub(crate) fn reconnected(&mut self) {
         self.sent_before = self.sent;
         // Requests on the old connection are not answered.
-        self.asked = 0;
-        self.take_heard();
+        self.last_ack_request = 0;
+        self.take_ack_known_to_peer();
         self.refill();
     }
 
     /// Returns the number of messages since one asked for an acknowledgement.
-    fn since_asked(&self) -> u32 {
+    fn since_ack_request(&self) -> u32 {
         self.policy
             .max_unacked_packets
             .saturating_sub(self.packets_left)

@@ -28,7 +28,7 @@ pub(crate) trait RemoteMemory: Send + Sync {
     /// # Context
     ///
     /// Any context.
-    fn home(&self) -> Arc<dyn MrDevice>;
+    fn mr_device(&self) -> Arc<dyn MrDevice>;
 }
 
 /// A device on which memory of programs is registered. Waiting for it does not depend on other
@@ -46,7 +46,7 @@ pub(crate) trait MrDevice: Send + Sync {
     /// # Context
     ///
     /// Sleeps.
-    fn settle(&self);
+    fn flush(&self);
 
     /// Returns `true` if the device was removed, with all its registrations.
     ///
@@ -171,5 +171,5 @@ pub(crate) trait RdmaOps: Send + Sync {
     /// # Context
     ///
     /// Sleeps.
-    fn settle_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
+    fn flush_memory(&self, addr: Ipv6Addr, scope: u32) -> Result;
 }

@@ -43,13 +43,13 @@ impl Counters {
 
 /// Total memory that a set of pools holds.
 #[derive(Default)]
-pub(crate) struct Holdings {
+pub(crate) struct PoolUsage {
     bytes: u64,
     bufs: u64,
     foreign: u64,
 }
 
-impl Holdings {
+impl PoolUsage {
     /// Adds the memory of a pool, whose arena has these statistics.
     pub(super) fn add(&mut self, arena: ArenaStats) {
         self.bytes = self.bytes.saturating_add(arena.bytes as u64);

@@ -2,7 +2,7 @@
 
 //! Limit on the memory of a pool.
 
-use crate::kapi::{sync::Peek, sysctl::Setting};
+use crate::kapi::{sync::ReadOnce, sysctl::Setting};
 use kernel::{
     prelude::*,
     sync::{
@@ -56,9 +56,9 @@ impl Limit {
     ///
     /// Any context.
     pub(crate) fn shared_bytes(&self) -> usize {
-        match self.bounced.peek() {
+        match self.bounced.read_once() {
             0 => self.bytes(),
-            _ => self.bytes().min(self.bounce_limit.peek()),
+            _ => self.bytes().min(self.bounce_limit.read_once()),
         }
     }
 

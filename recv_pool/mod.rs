@@ -10,7 +10,7 @@ mod pool;
 mod pools;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
-pub(crate) use counters::{Counters, Holdings};
+pub(crate) use counters::{Counters, PoolUsage};
 pub(crate) use limit::{Limit, LoweredLimit};
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
 pub(crate) use pools::{FrameBuf, Limits, Pools, Unmapped};

@@ -3,7 +3,7 @@
 //! The buffer pools of one device.
 
 use super::{
-    BufMut, Context, Counters, GrowError, Holdings, Limit, Pool, PoolConfig, SHARD_ORDERS,
+    BufMut, Context, Counters, GrowError, Limit, Pool, PoolConfig, PoolUsage, SHARD_ORDERS,
 };
 use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
 use crate::proto::wire::{FragmentSize, Header};
@@ -237,14 +237,14 @@ impl Pools {
         Some(copy)
     }
 
-    /// Adds the memory of the pools to `holdings`.
+    /// Adds the memory of the pools to `pool_usage`.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn add_to(&self, holdings: &mut Holdings) {
+    pub(crate) fn add_to(&self, pool_usage: &mut PoolUsage) {
         let stats = self.all().map(|pool| pool.arena_stats());
-        stats.into_iter().for_each(|arena| holdings.add(arena));
+        stats.into_iter().for_each(|arena| pool_usage.add(arena));
     }
 
     /// Returns the pools with names for people.

@@ -13,7 +13,7 @@ import checks
 
 # Folders with files that still import each other.
 EXCEPTIONS = {
-    "conn": {"connection", "info", "node", "receive", "transport", "transports", "turns", "worker"},
+    "conn": {"connection", "info", "node", "receive", "retry_timers", "transport", "transports", "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "sndbuf_charge", "state",
                "unread", "upper", "waiters", "waiting"},

@@ -270,14 +270,14 @@ fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
 /// more suggestions are tried first, and then all ports once.
 #[cold]
 fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
-    const SUGGESTIONS: usize = 32;
+    const CANDIDATES: usize = 32;
 
     let binds = &sk.node.binds;
     let address = binds.address(key.addr);
     let after = key.port.saturating_add(1);
-    let suggested = iter::repeat_with(|| binds.pick_port()).take(SUGGESTIONS);
+    let candidates = iter::repeat_with(|| binds.pick_port()).take(CANDIDATES);
     let all = Iterator::chain(after..=u16::MAX, FIRST_PORT..key.port);
-    for port in Iterator::chain(suggested, all) {
+    for port in Iterator::chain(candidates, all) {
         match binds.bind(sk, BindKey { port, ..key }, address, transport) {
             Err(BindError::InUse) => {}
             result => return result,

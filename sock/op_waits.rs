@@ -25,27 +25,27 @@ const BOUNCE_RETRY_NS: u64 = 20_000_000;
 /// - `ETIMEDOUT` after `SO_SNDTIMEO`.
 /// - `ERESTARTSYS` after a signal.
 /// - `ENOMEM`
-pub(super) fn await_turn(
+pub(super) fn await_admission(
     sk: &Sock<Socket>,
     connection: &Connection,
     timeout: &mut Timeout,
 ) -> Result {
     let user = UserId::current();
     let mut held = false;
-    while let Err(wait_ns) = connection.offenders.turn(user, sk.standing()) {
+    while let Err(wait_ns) = connection.fault_limiter.admit(user, sk.standing()) {
         if !core::mem::replace(&mut held, true) {
             sk.node.stats.inc(Counter::SendOpHeld);
         }
         if timeout.is_nonblocking() {
             sk.note_no_room();
-            sk.node.call_again(sk, wait_ns)?;
+            sk.node.wake_writers_after(sk, wait_ns)?;
             return Err(EAGAIN);
         }
         if !sk.pause(timeout, wait_ns)? {
             return Err(Errno::TimedOut.into());
         }
     }
-    if sk.node.turns.remove(sk) {
+    if sk.node.retry_timers.remove(sk) {
         // Another thread may have waited for this turn with an operation for another peer.
         sk.wake_writers(poll::OUT);
     }
@@ -64,16 +64,16 @@ pub(super) fn await_turn(
 pub(super) fn await_bounce(
     sk: &Sock<Socket>,
     bound: &Bound,
-    wish: &OpRequest,
+    request: &OpRequest,
     timeout: &mut Timeout,
 ) -> Result<Option<BounceCharge>> {
     let rdma = sk.node.transports.rdma(bound.transport)?;
     let Some(limit) = rdma.bounce_limit(bound.addr, bound.scope)? else {
         return Ok(None);
     };
-    let account = sk.payer()?;
+    let account = sk.account()?;
     let take = || {
-        let bytes = wish.bounce_bytes();
+        let bytes = request.bounce_bytes();
         BounceCharge::new(&sk.node, account, bytes, limit)
     };
     let room = &sk.node.bounce_room;
@@ -88,7 +88,7 @@ pub(super) fn await_bounce(
         }
         if timeout.is_nonblocking() {
             sk.note_no_room();
-            sk.node.call_again(sk, BOUNCE_RETRY_NS)?;
+            sk.node.wake_writers_after(sk, BOUNCE_RETRY_NS)?;
             return Err(EAGAIN);
         }
         sk.note_waiting(&WaitingOn::Bounce(room.clone()))?;

@@ -11,7 +11,7 @@ use crate::kapi::{
     rdma::{LocalPiece, OperationItem, Verb},
     sync::{Fifo, Item},
 };
-use crate::msg::{CompletionNotifier, FollowUp, Op, RdmaOp, Wanted};
+use crate::msg::{CompletionNotifier, FollowUp, NotifyRequest, Op, RdmaOp};
 use crate::rdma_mem::{LocalMemory, Mapped, OnRelease, OpKind, RdmaOps};
 use crate::socket::{BounceCharge, Bound, SndbufCharge, Socket};
 use crate::stats::{Counter, Stats};
@@ -94,7 +94,7 @@ impl OpRequest {
         let flags = self.flags();
         let asks = flags.contains(RdmaFlags::NOTIFY_ME);
         let errors = sk.control.lock().recverr;
-        let wanted = Wanted { all: asks, errors };
+        let wanted = NotifyRequest { all: asks, errors };
         let notifier = CompletionNotifier::new(sk, self.token(), wanted, bounce)?;
         let mut local = Local {
             rdma: sk.node.transports.rdma(bound.transport)?,
@@ -133,8 +133,8 @@ impl OpRequest {
             to_post.push_back(Item::new(item, GFP_KERNEL_ACCOUNT)?);
         }
         let fence = flags.contains(RdmaFlags::FENCE);
-        let told_to_peer = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
-        let used = told_to_peer.then_some(rkey);
+        let announces_rkey = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
+        let used = announces_rkey.then_some(rkey);
         let op = RdmaOp::new(&op, to_post, (fence, behind), used)?;
         Ok((op, op_stats))
     }

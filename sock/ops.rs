@@ -3,7 +3,7 @@
 //! Operations of `struct proto_ops` for RDS sockets.
 
 use super::{bind, opts, recvmsg, sendmsg};
-use crate::conn::{Node, Turns};
+use crate::conn::{Node, RetryTimers};
 use crate::kapi::{
     errno::Errno,
     net::{
@@ -32,8 +32,8 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        let maker = node.accounts.of_caller()?;
-        Ok(Socket::new(node.clone(), net, maker))
+        let creator = node.accounts.of_caller()?;
+        Ok(Socket::new(node.clone(), net, creator))
     }
 
     fn release(sk: &Sock<Self>) {
@@ -48,7 +48,7 @@ impl Protocol for Socket {
         }
         sk.set_traces(Traces::NONE);
         sk.stop_waiting();
-        sk.node.turns.remove(sk);
+        sk.node.retry_timers.remove(sk);
         sk.memory.close();
         // The cached route may hold this socket, so it is taken out to break the reference cycle.
         let last = sk.control.lock().last.take();
@@ -111,7 +111,7 @@ impl Protocol for Socket {
         } else if sk.cong_notify.report_any() {
             mask |= poll::IN | poll::WRBAND;
         }
-        if sk.is_writable() && !Turns::has(sk) && sk.may_use_share() {
+        if sk.is_writable() && !RetryTimers::has(sk) && sk.may_use_share() {
             mask |= poll::OUT;
         }
         if sk.has_error() {

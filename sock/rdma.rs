@@ -99,7 +99,7 @@ pub(super) fn pin(
 ) -> Result<PinnedMemory> {
     match PinnedMemory::pin(address, len, writable) {
         Err(error) if error == ENOMEM => {
-            rdma.settle_memory(bound.addr, bound.scope)?;
+            rdma.flush_memory(bound.addr, bound.scope)?;
             PinnedMemory::pin(address, len, writable)
         }
         other => other,
@@ -123,9 +123,9 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     let args = FreeMr::parse(&bytes).ok_or(EINVAL)?;
     match args.cookie {
         Some(cookie) => {
-            let (home, ending) = sk.memory.remove(cookie).ok_or(EINVAL)?;
+            let (mr_device, ending) = sk.memory.remove(cookie).ok_or(EINVAL)?;
             if ending.at_once || args.flags.contains(RdmaFlags::INVALIDATE) {
-                home.settle();
+                mr_device.flush();
             }
         }
         None => {
@@ -137,10 +137,10 @@ pub(super) fn free_mr(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
             };
             let rdma = sk.node.transports.rdma(bound.transport);
             let rdma = rdma.map_err(|_| EINVAL)?;
-            for home in sk.memory.homes()? {
-                home.settle();
+            for mr_device in sk.memory.mr_devices()? {
+                mr_device.flush();
             }
-            rdma.settle_memory(bound.addr, bound.scope)?;
+            rdma.flush_memory(bound.addr, bound.scope)?;
         }
     }
     Ok(())

@@ -99,8 +99,8 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
         }
         *waited = true;
         let has_room = msg.has_control_room(size_of::<u64>());
-        let may_tell = || has_room && sk.cong_notify.ports() != 0;
-        let is_due = || is_due(sk, has_room_for_end) || may_tell();
+        let may_report = || has_room && sk.cong_notify.ports() != 0;
+        let is_due = || is_due(sk, has_room_for_end) || may_report();
         if !sk.wait_to_read(&mut timeout, is_due)? {
             return Err(Errno::TimedOut.into());
         }
@@ -111,24 +111,24 @@ fn receive(sk: &Sock<Socket>, mut msg: RecvMsg<'_>, waited: &mut bool) -> Result
 /// message. Returns `true` if there was room for one.
 #[cold]
 fn put_notifications(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -> Result<bool> {
-    let mut told = false;
+    let mut any_put = false;
     while msg.has_control_room(NOTIFICATION) {
-        let Some(notice) = sk.notify_queue.take() else {
+        let Some(first) = sk.notify_queue.take() else {
             break;
         };
-        let data = Aligned(notification(notice.token, notice.status));
+        let data = Aligned(notification(first.token, first.status));
         let result = msg.put_control(SOL_RDS, RDS_CMSG_RDMA_STATUS, &data);
         if result.is_err() || keep == Keep::Yes {
-            sk.notify_queue.put_back(notice);
+            sk.notify_queue.put_back(first);
             // Another reader may have found the queue empty meanwhile.
             sk.wake_readers(poll::IN);
             return result
                 .map(|()| true)
-                .or_else(|error| told.then_some(true).ok_or(error));
+                .or_else(|error| any_put.then_some(true).ok_or(error));
         }
-        told = true;
+        any_put = true;
     }
-    Ok(told)
+    Ok(any_put)
 }
 
 /// Reports the ports that may have room again, in a control message without a message. Returns
@@ -138,7 +138,7 @@ fn put_cong_notification(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -
     if !msg.has_control_room(size_of::<u64>()) {
         return Ok(false);
     }
-    let tell = |ports: u64, msg: &mut RecvMsg<'_>| {
+    let put = |ports: u64, msg: &mut RecvMsg<'_>| {
         let data = Aligned(ports.to_ne_bytes());
         msg.put_control(SOL_RDS, RDS_CMSG_CONG_UPDATE, &data)
     };
@@ -146,20 +146,20 @@ fn put_cong_notification(sk: &Sock<Socket>, msg: &mut RecvMsg<'_>, keep: Keep) -
         let ports = sk.cong_notify.ports();
         return match ports {
             0 => Ok(false),
-            ports => tell(ports, msg).map(|()| true),
+            ports => put(ports, msg).map(|()| true),
         };
     }
     let ports = sk.cong_notify.take_ports();
     if ports == 0 {
         return Ok(false);
     }
-    let told = tell(ports, msg);
-    if told.is_err() {
+    let result = put(ports, msg);
+    if result.is_err() {
         sk.cong_notify.add(ports);
         // Another reader may have found no ports meanwhile.
         sk.wake_readers(poll::IN | poll::WRBAND);
     }
-    told.map(|()| true)
+    result.map(|()| true)
 }
 
 /// Copies a message to the reader. Returns the result of `recvmsg(2)`.

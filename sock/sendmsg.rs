@@ -9,7 +9,7 @@
 
 use super::{
     bind::{parse_peer, Call},
-    op_waits::{await_bounce, await_turn},
+    op_waits::{await_admission, await_bounce},
     operation::OpRequest,
     rdma,
 };
@@ -23,8 +23,8 @@ use crate::loop_transport::Destination;
 use crate::msg::MsgOps;
 use crate::proto::{rdma::Cookie, wire::MAX_MESSAGE};
 use crate::socket::{
-    BounceCharge, Bound, CachedRoute, Incoming, MsgMeta, NoTicket, Peer, RegionKey, SndbufCharge,
-    Socket, TransportId, WaitingOn,
+    BounceCharge, Bound, CachedRoute, ChargeError, Incoming, MsgMeta, Peer, RegionKey,
+    SndbufCharge, Socket, TransportId, WaitingOn,
 };
 use crate::stats::Counter;
 use crate::uapi::{
@@ -62,7 +62,7 @@ enum Route {
 /// - `EMSGSIZE` if the message is too long.
 /// - `EINVAL` if an address or control message is invalid.
 /// - `EFAULT` if the program's memory cannot be read.
-/// - Those of [`await_turn`] and [`admit`].
+/// - Those of [`await_admission`] and [`admit`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
 /// # Context
@@ -107,13 +107,13 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     if let (Route::Connection(connection), Some(control)) = (&route, &mut control) {
         if let Some(operation) = &control.operation {
-            await_turn(sk, connection, &mut timeout)?;
+            await_admission(sk, connection, &mut timeout)?;
             control.bounce = await_bounce(sk, bound, operation, &mut timeout)?;
         }
     }
     let cost = match &route {
         Route::Loop(_) => {
-            let meta = control.as_ref().map_or(0, |it| it.size_beside());
+            let meta = control.as_ref().map_or(0, |it| it.meta_size());
             Incoming::cost_of_copy(len).saturating_add(meta)
         }
         Route::Connection(connection) => connection.cost_of_message(wire_len),
@@ -221,9 +221,9 @@ impl Sending<'_> {
         let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
         let mut charge = Some(charge);
         let bounce = control.bounce;
-        let prepare = |wish: OpRequest| {
-            let is_silent = memory.is_none() && wish.is_silent(self.len);
-            wish.prepare(sk, bound, charge.take_if(|_| is_silent), bounce)
+        let prepare = |request: OpRequest| {
+            let is_silent = memory.is_none() && request.is_silent(self.len);
+            request.prepare(sk, bound, charge.take_if(|_| is_silent), bounce)
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {
@@ -282,7 +282,7 @@ struct Control {
 
 impl Control {
     /// Returns the memory of the requests in a message on the loop transport, in bytes.
-    fn size_beside(&self) -> usize {
+    fn meta_size(&self) -> usize {
         self.memory.as_ref().map_or(0, |_| MsgMeta::SIZE)
     }
 
@@ -291,15 +291,15 @@ impl Control {
     /// # Errors
     ///
     /// - `EINVAL` if it is already set.
-    fn set_memory(&mut self, told: MrArg) -> Result {
-        match self.memory.replace(told) {
+    fn set_memory(&mut self, mr: MrArg) -> Result {
+        match self.memory.replace(mr) {
             None => Ok(()),
             Some(_) => Err(EINVAL),
         }
     }
 
-    fn set_operation(&mut self, wish: OpRequest) -> Result {
-        match self.operation.replace(wish) {
+    fn set_operation(&mut self, request: OpRequest) -> Result {
+        match self.operation.replace(request) {
             None => Ok(()),
             Some(_) => Err(EINVAL),
         }
@@ -371,7 +371,7 @@ fn route(
         }
         let found = Destination::new(sk, peer);
         if let Destination::Socket(target) = &found {
-            remember(sk, CachedRoute::Socket(target.clone()));
+            cache_route(sk, CachedRoute::Socket(target.clone()));
         }
         return Ok(Route::Loop(found));
     }
@@ -403,7 +403,7 @@ fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc
         }
         sk.node.transports.pools(bound)
     })?;
-    remember(sk, CachedRoute::Connection(connection.clone()));
+    cache_route(sk, CachedRoute::Connection(connection.clone()));
     Ok(connection)
 }
 
@@ -416,8 +416,8 @@ fn leads_to(target: &Sock<Socket>, peer: &Peer) -> bool {
 }
 
 /// Caches the route, because the next message most often has the same.
-fn remember(sk: &Sock<Socket>, way: CachedRoute) {
-    let before = sk.control.lock().last.replace(way);
+fn cache_route(sk: &Sock<Socket>, route: CachedRoute) {
+    let before = sk.control.lock().last.replace(route);
     // This may drop the last reference, so it happens without the lock.
     drop(before);
 }
@@ -447,7 +447,7 @@ fn admit(
     };
     let account = match route {
         Route::Loop(_) => None,
-        Route::Connection(_) => sk.payer()?,
+        Route::Connection(_) => sk.account()?,
     };
     let take = |limit| SndbufCharge::take(sk, account.map(|it| &**it), cost, limit);
     loop {
@@ -486,7 +486,7 @@ fn admit(
         };
         // The program may have changed the limit meanwhile.
         limit = sk.send_limit();
-        let share = account.filter(|_| full == NoTicket::Share);
+        let share = account.filter(|_| full == ChargeError::Share);
         match share {
             None => sk.node.stats.inc(Counter::SendQueueFull),
             Some(share) => {
@@ -499,7 +499,7 @@ fn admit(
             // If room was released before, no wake-up follows.
             match take(limit) {
                 // The send buffer was full before: wait for the share.
-                Err(NoTicket::Share) if share.is_none() => continue,
+                Err(ChargeError::Share) if share.is_none() => continue,
                 charge => return charge.map_err(|_| EAGAIN),
             }
         }

@@ -10,7 +10,7 @@
 
 use super::{shared_room::SharedRoom, upper::Node, UpperNode, Waiters};
 use crate::kapi::{
-    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
     task::{self, without_io, UserId},
 };
 use crate::proto::rcvbuf::{self, Unread, Usage};
@@ -64,10 +64,10 @@ impl Sum {
         }
     }
 
-    fn peek(&self) -> Unread {
+    fn read_once(&self) -> Unread {
         Unread {
-            in_buffers: self.in_buffers.peek(),
-            copied: self.copied.peek(),
+            in_buffers: self.in_buffers.read_once(),
+            copied: self.copied.read_once(),
         }
     }
 }
@@ -145,7 +145,7 @@ impl Account {
     pub(crate) fn charge_unread(&self, node: &Node, more: Unread) {
         node.accounts.unread.add(more);
         self.unread.add(more);
-        self.judge(node);
+        self.update_tight(node);
     }
 
     /// Uncharges messages that were read or dropped.
@@ -156,7 +156,7 @@ impl Account {
     pub(crate) fn uncharge_unread(&self, node: &Node, less: Unread) {
         self.unread.subtract(less);
         node.accounts.unread.subtract(less);
-        self.judge(node);
+        self.update_tight(node);
     }
 
     /// Returns `true` if the ports of the user count as congested earlier.
@@ -166,7 +166,7 @@ impl Account {
     /// Any context.
     #[inline]
     pub(crate) fn is_tight(&self) -> bool {
-        self.tight.peek()
+        self.tight.read_once()
     }
 
     /// Returns `true` if sockets without messages keep no charge.
@@ -176,7 +176,7 @@ impl Account {
     /// Any context.
     #[inline]
     pub(crate) fn is_charged_closely(&self) -> bool {
-        self.close.peek()
+        self.close.read_once()
     }
 
     /// Returns the user's share of the receive memory, which decides about messages in buffers.
@@ -185,7 +185,7 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn usage(&self, node: &Node) -> Usage {
-        let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
+        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
         rcvbuf::usage(own, all, node.pool_limit() as u64)
     }
 
@@ -195,12 +195,12 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn takes_short(&self, node: &Node) -> bool {
-        let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
+        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
         rcvbuf::takes_short(own, all, node.pool_limit() as u64)
     }
 
-    fn judge(&self, node: &Node) {
-        let (own, all) = (self.unread.peek(), node.accounts.unread.peek());
+    fn update_tight(&self, node: &Node) {
+        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
         let limit = node.pool_limit() as u64;
         let tight = rcvbuf::usage(own, all, limit) != Usage::Small;
         if tight != self.is_tight() {
@@ -271,7 +271,7 @@ impl Accounts {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn of_caller(self: &Arc<Self>) -> Result<Option<Holder>> {
+    pub(crate) fn of_caller(self: &Arc<Self>) -> Result<Option<AccountRef>> {
         if task::is_resource_admin() {
             return Ok(None);
         }
@@ -283,7 +283,7 @@ impl Accounts {
                 self.add(user, Account::new()?, place)
             }
         };
-        Ok(Some(Holder {
+        Ok(Some(AccountRef {
             accounts: self.clone(),
             user,
             account,
@@ -324,13 +324,13 @@ impl Accounts {
 }
 
 /// Hold of a socket on the account of its user.
-pub(crate) struct Holder {
+pub(crate) struct AccountRef {
     accounts: Arc<Accounts>,
     user: UserId,
     account: Arc<Account>,
 }
 
-impl core::ops::Deref for Holder {
+impl core::ops::Deref for AccountRef {
     type Target = Arc<Account>;
 
     #[inline]
@@ -339,7 +339,7 @@ impl core::ops::Deref for Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for AccountRef {
     fn drop(&mut self) {
         let mut users = self.accounts.users.lock();
         let gone = match users.get_mut(&self.user) {

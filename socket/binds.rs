@@ -5,7 +5,7 @@
 use super::{Bound, Socket, TransportId};
 use crate::kapi::{
     net::{BoundList, IpBits, Net, Sock},
-    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
     task, time,
 };
 use crate::proto::keyed::Secret;
@@ -97,7 +97,7 @@ pub(crate) struct BindTable {
     /// suggestions.
     seed: u64,
     /// Number of ports that were suggested.
-    suggested: Atomic<u64>,
+    picked: Atomic<u64>,
 }
 
 impl BindTable {
@@ -129,7 +129,7 @@ impl BindTable {
             shift: u64::BITS.saturating_sub(count.ilog2()),
             secret: Secret::new(time::random_u32),
             seed: u64::from(time::random_u32()) << 32 | u64::from(time::random_u32()),
-            suggested: Atomic::new(0),
+            picked: Atomic::new(0),
         })
     }
 
@@ -160,7 +160,7 @@ impl BindTable {
         let step = 0x9e37_79b9_7f4a_7c15u64;
         let place = self
             .seed
-            .wrapping_add(self.suggested.fetch_add(1, Relaxed).wrapping_mul(step));
+            .wrapping_add(self.picked.fetch_add(1, Relaxed).wrapping_mul(step));
         // CAST: the upper bits.
         ((place >> 48) as u16).max(FIRST_PORT)
     }
@@ -195,7 +195,7 @@ impl BindTable {
         if !sockets.bind(sk, bound) {
             return Err(BindError::Bound);
         }
-        if !chunk.used.peek() {
+        if !chunk.used.read_once() {
             chunk.used.store(true, Relaxed);
         }
         Ok(())
@@ -233,15 +233,15 @@ impl BindTable {
         mut each: impl FnMut(&Sock<Socket>) -> Result,
     ) -> Result {
         let mut batch = KVVec::new();
-        let used = self.chunks.iter().filter(|chunk| chunk.used.peek());
+        let used = self.chunks.iter().filter(|chunk| chunk.used.read_once());
         for bucket in used.flat_map(|chunk| chunk.buckets.iter()) {
             loop {
                 let sockets = bucket.sockets.lock();
                 // This walks the whole list with the lock held, as lookups do; lists are short.
-                let ours = || sockets.iter().filter(|sk| sk.net == net);
-                let count = ours().count();
+                let in_namespace = || sockets.iter().filter(|sk| sk.net == net);
+                let count = in_namespace().count();
                 if count <= batch.capacity() {
-                    for sk in ours() {
+                    for sk in in_namespace() {
                         // The capacity was checked above.
                         let _ = batch.push_within_capacity(sk.hold());
                     }

@@ -8,7 +8,7 @@
 //! until other operations have ended. It does so before it holds anything that they need.
 
 use super::{upper::Node, Account, Waiters};
-use crate::kapi::{sync::Peek, task::without_io};
+use crate::kapi::{sync::ReadOnce, task::without_io};
 use crate::proto::bounce::may_bounce;
 use kernel::{
     prelude::*,
@@ -88,9 +88,9 @@ impl BounceCharge {
         bytes: usize,
         limit: usize,
     ) -> Option<Self> {
-        let mut all = node.bounce_room.held.peek();
+        let mut all = node.bounce_room.held.read_once();
         loop {
-            let own = account.map_or(0, |account| account.bounced.peek());
+            let own = account.map_or(0, |account| account.bounced.read_once());
             if !may_bounce(own, all, limit) {
                 return None;
             }
@@ -119,7 +119,7 @@ impl Drop for BounceCharge {
         }
         let room = &self.node.bounce_room;
         room.held.fetch_sub(self.bytes, Full);
-        if room.is_awaited.peek() && room.is_awaited.xchg(false, Full) {
+        if room.is_awaited.read_once() && room.is_awaited.xchg(false, Full) {
             self.node.queue.enqueue::<_, 0>(room.clone());
         }
     }

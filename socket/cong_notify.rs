@@ -4,7 +4,7 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use crate::kapi::sync::Peek;
+use crate::kapi::sync::ReadOnce;
 use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 
 /// There is no notification for `poll(2)`.
@@ -26,7 +26,7 @@ pub(crate) struct CongNotify {
     /// State for `recvmsg(2)`: bit p stands for the ports that are p modulo 64.
     ports: Atomic<u64>,
     /// A call without room for `ports` was notified of their existence, so later ones are not.
-    told_short: Atomic<bool>,
+    short_reported: Atomic<bool>,
 }
 
 impl CongNotify {
@@ -35,7 +35,7 @@ impl CongNotify {
             monitor: Atomic::new(false),
             any: Atomic::new(NONE),
             ports: Atomic::new(0),
-            told_short: Atomic::new(false),
+            short_reported: Atomic::new(false),
         }
     }
 
@@ -47,7 +47,7 @@ impl CongNotify {
     /// Any context.
     pub(crate) fn set_monitor(&self, on: bool) {
         self.monitor.store(on, Relaxed);
-        if !on && self.ports.peek() != 0 {
+        if !on && self.ports.read_once() != 0 {
             self.any.store(PENDING, Relaxed);
         }
     }
@@ -58,7 +58,7 @@ impl CongNotify {
     ///
     /// Any context.
     pub(crate) fn is_monitor(&self) -> bool {
-        self.monitor.peek()
+        self.monitor.read_once()
     }
 
     /// Notes that some ports may have room again. `refused` has those for which a send failed with
@@ -77,7 +77,7 @@ impl CongNotify {
             self.put_back(refused);
             // A monitor may have cleared `any` before the ports were stored, and the option may be
             // off by now.
-            if self.ports.peek() != 0 {
+            if self.ports.read_once() != 0 {
                 let _ = self.any.cmpxchg(NONE, PENDING, Full);
             }
         }
@@ -91,7 +91,7 @@ impl CongNotify {
     ///
     /// Any context.
     pub(crate) fn report_any(&self) -> bool {
-        let any = self.any.peek();
+        let any = self.any.read_once();
         if any == PENDING {
             // On failure, another call has reported it, or it is cleared already.
             let _ = self.any.cmpxchg(PENDING, REPORTED, Full);
@@ -109,7 +109,7 @@ impl CongNotify {
     /// Any context.
     #[inline]
     pub(crate) fn ack_reported(&self) {
-        if self.any.peek() == REPORTED && !self.is_monitor() {
+        if self.any.read_once() == REPORTED && !self.is_monitor() {
             self.forget();
         }
     }
@@ -131,7 +131,7 @@ impl CongNotify {
     /// Any context.
     #[inline]
     pub(crate) fn ports(&self) -> u64 {
-        match self.ports.peek() {
+        match self.ports.read_once() {
             0 => 0,
             ports if self.is_monitor() => ports,
             _ => 0,
@@ -142,13 +142,13 @@ impl CongNotify {
     /// them without room.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.ports() != 0 && !self.told_short.peek()
+        self.ports() != 0 && !self.short_reported.read_once()
     }
 
     /// Notes that a call has no room for the ports, which stay. Returns `true` for the first such
     /// call.
     pub(crate) fn report_short(&self) -> bool {
-        self.is_due() && !self.told_short.xchg(true, Full)
+        self.is_due() && !self.short_reported.xchg(true, Full)
     }
 
     /// Takes the ports that [`Self::ports`] returns. A caller that cannot report them passes them
@@ -160,10 +160,10 @@ impl CongNotify {
 
     /// Adds ports to those that `recvmsg(2)` has to report.
     fn put_back(&self, ports: u64) {
-        let mut old = self.ports.peek();
+        let mut old = self.ports.read_once();
         while let Err(now) = self.ports.cmpxchg(old, old | ports, Full) {
             old = now;
         }
-        self.told_short.store(false, Relaxed);
+        self.short_reported.store(false, Relaxed);
     }
 }

@@ -98,7 +98,7 @@ pub(crate) struct Memory {
     table: SpinLockBh<Option<MemoryTable>>,
     /// Devices that have or had regions of the socket: one, unless the socket's address has moved.
     #[pin]
-    homes: Mutex<KVec<Arc<dyn MrDevice>>>,
+    mr_devices: Mutex<KVec<Arc<dyn MrDevice>>>,
 }
 
 impl Memory {
@@ -109,7 +109,7 @@ impl Memory {
         };
         pin_init!(Self {
             table <- new_spinlock_bh!(Some(table), "Socket::memory"),
-            homes <- new_mutex!(KVec::new(), "Socket::homes"),
+            mr_devices <- new_mutex!(KVec::new(), "Socket::mr_devices"),
         })
     }
 
@@ -125,12 +125,12 @@ impl Memory {
     /// Sleeps.
     pub(crate) fn add(&self, memory: KBox<dyn RemoteMemory>, ending: Ending) -> Result<RegionKey> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let home = memory.home();
+        let mr_device = memory.mr_device();
         let key = RegionKey {
             rkey: memory.cookie().rkey,
-            device: home.id(),
+            device: mr_device.id(),
         };
-        self.note_home(home)?;
+        self.note_mr_device(mr_device)?;
         let mut table = self.table.lock();
         let Some(there) = &mut *table else {
             drop(table);
@@ -149,11 +149,11 @@ impl Memory {
         Ok(key)
     }
 
-    fn note_home(&self, home: Arc<dyn MrDevice>) -> Result {
-        let mut homes = self.homes.lock();
-        if !homes.iter().any(|known| known.id() == home.id()) {
-            homes.retain(|known| !known.is_removed());
-            homes.push(home, GFP_KERNEL_ACCOUNT)?;
+    fn note_mr_device(&self, mr_device: Arc<dyn MrDevice>) -> Result {
+        let mut mr_devices = self.mr_devices.lock();
+        if !mr_devices.iter().any(|known| known.id() == mr_device.id()) {
+            mr_devices.retain(|known| !known.is_removed());
+            mr_devices.push(mr_device, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())
     }
@@ -167,11 +167,11 @@ impl Memory {
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn homes(&self) -> Result<KVec<Arc<dyn MrDevice>>> {
-        let homes = self.homes.lock();
-        let mut found = KVec::with_capacity(homes.len(), GFP_KERNEL)?;
-        for home in homes.iter() {
-            found.push(home.clone(), GFP_KERNEL)?;
+    pub(crate) fn mr_devices(&self) -> Result<KVec<Arc<dyn MrDevice>>> {
+        let mr_devices = self.mr_devices.lock();
+        let mut found = KVec::with_capacity(mr_devices.len(), GFP_KERNEL)?;
+        for mr_device in mr_devices.iter() {
+            found.push(mr_device.clone(), GFP_KERNEL)?;
         }
         Ok(found)
     }
@@ -237,7 +237,7 @@ impl Memory {
         let there = (*table).as_mut()?;
         let gone = which(there).and_then(|key| there.by_key.remove(&key));
         drop(table);
-        gone.map(|it| (it.memory.home(), it.ending))
+        gone.map(|it| (it.memory.mr_device(), it.ending))
     }
 
     /// Removes all regions and accepts no more.
@@ -248,7 +248,7 @@ impl Memory {
     pub(crate) fn close(&self) {
         let all = self.table.lock().take();
         drop(all);
-        let homes = core::mem::replace(&mut *self.homes.lock(), KVec::new());
-        drop(homes);
+        let mr_devices = core::mem::replace(&mut *self.mr_devices.lock(), KVec::new());
+        drop(mr_devices);
     }
 }

@@ -26,7 +26,7 @@ mod upper;
 mod waiters;
 mod waiting;
 
-pub(crate) use accounts::{Account, Accounts, Holder};
+pub(crate) use accounts::{Account, AccountRef, Accounts};
 pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
 pub(crate) use bounce_room::{BounceCharge, BounceRoom};
 pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
@@ -36,7 +36,7 @@ pub(crate) use memory::{Ending, RegionKey};
 pub(crate) use msg_meta::MsgMeta;
 pub(crate) use net_state::NetState;
 pub(crate) use notify_queue::Notification;
-pub(crate) use sndbuf_charge::{NoTicket, SndbufCharge};
+pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
 pub(crate) use state::{Bound, CachedRoute, Keep, Peer, Socket, TransportId};
 pub(crate) use upper::{Upper, UpperConnection, UpperNode};

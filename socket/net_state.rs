@@ -4,10 +4,10 @@
 //! counters.
 
 use super::{Accounts, BindTable, BounceRoom, Bound, MsgMeta, TransportId};
-use crate::cong::{Place, Registry};
+use crate::cong::{MapKey, Registry};
 use crate::kapi::{
     net::Net,
-    sync::{OwnedQueue, Peek},
+    sync::{OwnedQueue, ReadOnce},
 };
 use crate::proto::rcvbuf;
 use crate::stats::{Counter, Stats};
@@ -27,7 +27,7 @@ pub(crate) struct NetState {
     /// Congestion maps of the addresses of this node.
     pub(crate) cong: Registry,
     /// Bytes of unread messages that a socket may have in any case.
-    pub(super) unread_patience: u64,
+    pub(super) overrun_floor: u64,
     /// Charges of users for shared memory.
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) bounce_room: Arc<BounceRoom>,
@@ -53,7 +53,7 @@ impl NetState {
             stats: Stats::new()?,
             binds: BindTable::new(memory)?,
             cong: Registry::new()?,
-            unread_patience: rcvbuf::patience(memory),
+            overrun_floor: rcvbuf::overrun_floor(memory),
             accounts: Accounts::new()?,
             bounce_room: BounceRoom::new()?,
             tracing: Atomic::new(0),
@@ -69,7 +69,7 @@ impl NetState {
     /// Any context.
     #[inline]
     pub(crate) fn begin_stamps(&self) -> Option<KBox<MsgMeta>> {
-        if self.tracing.peek() == 0 {
+        if self.tracing.read_once() == 0 {
             return None;
         }
         MsgMeta::with_stamps()
@@ -101,7 +101,7 @@ impl NetState {
     pub(super) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
         if bound.transport != TransportId::Loop {
             self.cong
-                .mark(place_of(net, bound), bound.port, full)
+                .mark(map_key(net, bound), bound.port, full)
                 .inspect_err(|_| self.note_lost_mark(bound))?;
         }
         trace::congestion(bound.addr, bound.port, full);
@@ -118,8 +118,8 @@ impl NetState {
 }
 
 /// Returns the address in whose map the port of a socket is.
-fn place_of(net: Net, bound: &Bound) -> Place {
-    Place {
+fn map_key(net: Net, bound: &Bound) -> MapKey {
+    MapKey {
         net,
         addr: bound.addr,
         scope: bound.scope,

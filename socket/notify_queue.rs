@@ -2,7 +2,7 @@
 
 //! Notifications of RDMA operations that a program has yet to read.
 
-use crate::kapi::sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh};
+use crate::kapi::sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh};
 use crate::uapi::rdma::Status;
 use kernel::{
     prelude::*,
@@ -16,7 +16,7 @@ pub(crate) struct Notification {
     pub(crate) status: Status,
     /// The program has requested the notification. Otherwise it is only for calls that have room
     /// for it.
-    pub(crate) asked: bool,
+    pub(crate) requested: bool,
 }
 
 /// Maximum number of unread notifications of a socket.
@@ -30,7 +30,7 @@ pub(crate) struct NotifyQueue {
     /// Set while there is a notification. Written with the list locked, read without.
     any: Atomic<bool>,
     /// Number of requested notifications, with the same locking.
-    asked: Atomic<u32>,
+    requested: Atomic<u32>,
 }
 
 impl NotifyQueue {
@@ -38,7 +38,7 @@ impl NotifyQueue {
         pin_init!(Self {
             list <- new_spinlock_bh!(Fifo::new(), "Socket::notify_queue"),
             any: Atomic::new(false),
-            asked: Atomic::new(0),
+            requested: Atomic::new(0),
         })
     }
 
@@ -49,7 +49,7 @@ impl NotifyQueue {
     /// Any context.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.any.peek()
+        self.any.read_once()
     }
 
     /// Returns `true` if there is a notification for a call. A call without room only counts
@@ -60,7 +60,7 @@ impl NotifyQueue {
     /// Any context.
     #[inline]
     pub(crate) fn any_for(&self, has_room: bool) -> bool {
-        self.any() && (has_room || self.asked.peek() != 0)
+        self.any() && (has_room || self.requested.read_once() != 0)
     }
 
     /// Returns `true` if the program has too many unread notifications to start operations.
@@ -69,7 +69,7 @@ impl NotifyQueue {
     ///
     /// Any context.
     pub(crate) fn is_full(&self) -> bool {
-        self.asked.peek() >= MAX_UNREAD
+        self.requested.read_once() >= MAX_UNREAD
     }
 
     /// Adds a notification and leaves waking readers to the caller. Drops it if it was not
@@ -78,15 +78,15 @@ impl NotifyQueue {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn add(&self, notice: Item<Notification>) {
+    pub(crate) fn add(&self, notification: Item<Notification>) {
         let mut list = self.list.lock();
-        if !notice.asked && list.len() >= MAX_UNREAD as usize {
+        if !notification.requested && list.len() >= MAX_UNREAD as usize {
             drop(list);
-            drop(notice);
+            drop(notification);
             return;
         }
-        self.note(&notice, 1);
-        list.push_back(notice);
+        self.note(&notification, 1);
+        list.push_back(notification);
         self.any.store(true, Relaxed);
     }
 
@@ -97,10 +97,10 @@ impl NotifyQueue {
     /// Any context except hard interrupt.
     pub(crate) fn take(&self) -> Option<Item<Notification>> {
         let mut list = self.list.lock();
-        let notice = list.pop_front()?;
-        self.note(&notice, -1);
+        let notification = list.pop_front()?;
+        self.note(&notification, -1);
         self.any.store(!list.is_empty(), Relaxed);
-        Some(notice)
+        Some(notification)
     }
 
     /// Drops the oldest requested notification, and those before it. Returns `false` if there is
@@ -110,8 +110,8 @@ impl NotifyQueue {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn miss(&self) -> bool {
-        while let Some(notice) = self.take() {
-            if notice.asked {
+        while let Some(notification) = self.take() {
+            if notification.requested {
                 return true;
             }
         }
@@ -123,19 +123,19 @@ impl NotifyQueue {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn put_back(&self, notice: Item<Notification>) {
+    pub(crate) fn put_back(&self, notification: Item<Notification>) {
         let mut list = self.list.lock();
-        self.note(&notice, 1);
-        list.push_front(notice);
+        self.note(&notification, 1);
+        list.push_front(notification);
         self.any.store(true, Relaxed);
     }
 
     /// Updates the count for a notification that is added (1) or removed (-1). Called with the list
     /// locked.
-    fn note(&self, notice: &Notification, change: i32) {
-        if notice.asked {
-            let asked = self.asked.peek().wrapping_add_signed(change);
-            self.asked.store(asked, Relaxed);
+    fn note(&self, notification: &Notification, change: i32) {
+        if notification.requested {
+            let requested = self.requested.read_once().wrapping_add_signed(change);
+            self.requested.store(requested, Relaxed);
         }
     }
 }

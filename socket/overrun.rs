@@ -9,7 +9,7 @@ use super::{state::RecvQueue, Account, Incoming, Socket};
 use crate::kapi::{
     errno::Errno,
     net::{poll, Sock},
-    sync::Peek,
+    sync::ReadOnce,
 };
 use crate::proto::rcvbuf::{Unread, Usage};
 use crate::stats::Counter;
@@ -26,7 +26,7 @@ impl Sock<Socket> {
     /// Any context.
     #[inline]
     pub(super) fn is_overrun(&self) -> bool {
-        self.overrun.peek()
+        self.overrun.read_once()
     }
 
     /// Prepares a message from another node for the queue, or returns the counter for its drop. It
@@ -42,7 +42,7 @@ impl Sock<Socket> {
             return Err(Counter::RecvDropOverrun);
         }
         // `is_tight` is updated with each charged message, so at most one message is too many.
-        match &self.maker {
+        match &self.creator {
             Some(account) if account.is_tight() => self.admit_tight(account, message),
             _ => Ok(()),
         }
@@ -70,7 +70,7 @@ impl Sock<Socket> {
     /// locked.
     #[inline]
     pub(super) fn charge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
-        if let Some(account) = &self.maker {
+        if let Some(account) = &self.creator {
             let more = message.charged(cost);
             self.charge_to(account, recv, more);
         }
@@ -87,7 +87,7 @@ impl Sock<Socket> {
     /// Uncharges a message of this `cost`. Called with the queue locked.
     #[inline]
     pub(super) fn uncharge(&self, recv: &mut RecvQueue, message: &Incoming, cost: usize) {
-        if let Some(account) = &self.maker {
+        if let Some(account) = &self.creator {
             let less = message.charged(cost);
             self.uncharge_from(account, recv, less);
         }
@@ -103,7 +103,7 @@ impl Sock<Socket> {
 
     /// Uncharges all messages. Called with the queue locked.
     pub(super) fn uncharge_all(&self, recv: &mut RecvQueue) {
-        if let Some(account) = &self.maker {
+        if let Some(account) = &self.creator {
             account.uncharge_unread(&self.node, recv.charges.take());
         }
     }
@@ -127,7 +127,7 @@ impl Sock<Socket> {
     /// Any context.
     #[inline]
     pub(crate) fn may_have_lost(&self) -> bool {
-        self.lost.peek()
+        self.lost.read_once()
     }
 
     /// Reports dropped messages to the program, once.
@@ -144,13 +144,13 @@ impl Sock<Socket> {
     /// Any context.
     #[cold]
     pub(crate) fn take_loss(&self) -> Result {
-        if self.loss_told.xchg(false, Full) && self.may_read() {
+        if self.loss_reported.xchg(false, Full) && self.may_read() {
             return Ok(());
         }
         // Before the error is taken: a later error is found by the next call.
         self.lost.xchg(false, Full);
-        let told = self.take_error();
-        self.loss_told.store(told.is_err(), Relaxed);
-        told
+        let result = self.take_error();
+        self.loss_reported.store(result.is_err(), Relaxed);
+        result
     }
 }

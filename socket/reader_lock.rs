@@ -4,7 +4,7 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use crate::kapi::sync::Peek;
+use crate::kapi::sync::ReadOnce;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 /// Serialises readers of a socket, and notes whether there is something to read.
@@ -52,7 +52,7 @@ impl ReaderLock {
     /// Returns `true` if the lock is free. Otherwise [`Self::give_back`] reports its release.
     #[inline]
     fn is_free(&self) -> bool {
-        self.state.peek() == FREE || self.await_end()
+        self.state.read_once() == FREE || self.await_end()
     }
 
     fn await_end(&self) -> bool {
@@ -81,7 +81,7 @@ impl ReaderLock {
 
     #[inline]
     fn is_readable(&self) -> bool {
-        self.readable.peek()
+        self.readable.read_once()
     }
 
     /// Returns `true` if there is something to read and no other reader is active. If only another

@@ -4,7 +4,7 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use crate::kapi::sync::Peek;
+use crate::kapi::sync::ReadOnce;
 use kernel::sync::atomic::{Atomic, Full};
 
 /// Bytes sent and not yet acknowledged, or not yet read on the loop transport.
@@ -22,7 +22,7 @@ impl SendRoom {
     /// Any context.
     #[inline]
     pub(super) fn taken(&self) -> usize {
-        self.0.peek()
+        self.0.read_once()
     }
 
     /// Charges `bytes` if less than `limit` bytes are in use. Returns `true` if so.
@@ -31,7 +31,7 @@ impl SendRoom {
     ///
     /// Any context.
     pub(super) fn charge(&self, bytes: usize, limit: usize) -> bool {
-        let mut old = self.0.peek();
+        let mut old = self.0.read_once();
         while old < limit {
             match self.0.cmpxchg(old, old.saturating_add(bytes), Full) {
                 Ok(_) => return true,

@@ -4,7 +4,7 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use crate::kapi::sync::Peek;
+use crate::kapi::sync::ReadOnce;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 /// Bytes in use, and a flag that is set when there was no room.
@@ -32,7 +32,7 @@ impl SharedRoom {
     /// Returns the number of bytes from which on there is no room.
     #[inline]
     fn most(&self, limit: usize) -> usize {
-        if self.full.peek() {
+        if self.full.read_once() {
             low(limit)
         } else {
             limit
@@ -48,7 +48,7 @@ impl SharedRoom {
     // Not inlined into the path of messages that need no such room.
     #[inline(never)]
     pub(crate) fn charge(&self, bytes: usize, limit: usize) -> bool {
-        let mut old = self.taken.peek();
+        let mut old = self.taken.read_once();
         loop {
             if old >= self.most(limit) && !self.has_room(limit) {
                 return false;
@@ -67,7 +67,7 @@ impl SharedRoom {
     /// Any context.
     #[inline(never)]
     pub(crate) fn has_room(&self, limit: usize) -> bool {
-        if self.taken.peek() < self.most(limit) {
+        if self.taken.read_once() < self.most(limit) {
             return true;
         }
         // Full order: a concurrent `credit` either sees the flag, or its bytes are seen below.
@@ -83,6 +83,6 @@ impl SharedRoom {
     pub(crate) fn credit(&self, bytes: usize, limit: impl FnOnce() -> usize) -> bool {
         let left = self.taken.fetch_sub(bytes, Full).wrapping_sub(bytes);
         // If several calls release bytes at once, one of them reports it.
-        self.full.peek() && left < low(limit()) && self.full.xchg(false, Full)
+        self.full.read_once() && left < low(limit()) && self.full.xchg(false, Full)
     }
 }

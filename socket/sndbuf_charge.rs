@@ -17,7 +17,7 @@ pub(crate) struct SndbufCharge {
 
 /// The limit that was reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoTicket {
+pub(crate) enum ChargeError {
     Buffer,
     Share,
 }
@@ -30,23 +30,23 @@ impl SndbufCharge {
     ///
     /// # Errors
     ///
-    /// - [`NoTicket::Buffer`] if the send buffer is full.
-    /// - [`NoTicket::Share`] if the user's share is full.
+    /// - [`ChargeError::Buffer`] if the send buffer is full.
+    /// - [`ChargeError::Share`] if the user's share is full.
     #[inline(always)]
     pub(crate) fn take(
         sk: &Sock<Socket>,
         account: Option<&Account>,
         bytes: usize,
         limit: usize,
-    ) -> Result<Self, NoTicket> {
+    ) -> Result<Self, ChargeError> {
         // No message takes this much.
-        let size = u32::try_from(bytes).map_err(|_| NoTicket::Buffer)?;
+        let size = u32::try_from(bytes).map_err(|_| ChargeError::Buffer)?;
         if !sk.charge_send(bytes, limit) {
-            return Err(NoTicket::Buffer);
+            return Err(ChargeError::Buffer);
         }
         if account.is_some_and(|account| !account.charge(&sk.node, bytes)) {
             sk.credit_send(bytes);
-            return Err(NoTicket::Share);
+            return Err(ChargeError::Share);
         }
         Ok(Self {
             sk: sk.hold(),

@@ -17,11 +17,11 @@ use super::{
     unread::UnreadInfo,
     upper::{Connection, Node},
     waiting::WaitingOn,
-    Holder, Incoming, Traces, UpperNode, Waiters,
+    AccountRef, Incoming, Traces, UpperNode, Waiters,
 };
 use crate::kapi::{
     net::{poll, Net, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh},
 };
 use crate::proto::{
     faults::Standing,
@@ -94,7 +94,7 @@ pub(crate) enum CachedRoute {
 pub(super) struct RecvQueue {
     pub(super) messages: Fifo<Incoming>,
     /// First message, while a reader peeks at it and will put it back.
-    pub(super) looked_at: Option<UnreadInfo>,
+    pub(super) peeked: Option<UnreadInfo>,
     /// Memory of the messages, in bytes.
     bytes: usize,
     /// Part of `bytes` that is charged to the user.
@@ -122,10 +122,10 @@ pub(crate) struct Socket {
     /// Messages may have been dropped, and the error of the socket not been taken.
     pub(super) lost: Atomic<bool>,
     /// The previous call has reported dropped messages.
-    pub(super) loss_told: Atomic<bool>,
+    pub(super) loss_reported: Atomic<bool>,
     /// Held by a reader while it has a message out of the queue. It also knows whether `recv` has
     /// one.
-    turn: ReaderLock,
+    reader_lock: ReaderLock,
     /// Lists of waiters that this socket may be on.
     #[pin]
     pub(super) waiting_on: Mutex<KVec<WaitingOn>>,
@@ -134,11 +134,11 @@ pub(crate) struct Socket {
     pub(crate) waiters: Waiters,
     send_room: SendRoom,
     /// Account of the user whose program created the socket. `None` if that user may exceed limits.
-    pub(super) maker: Option<Holder>,
-    /// If `maker` is `None`, the account of the user whose program first sent to another node.
+    pub(super) creator: Option<AccountRef>,
+    /// If `creator` is `None`, the account of the user whose program first sent to another node.
     /// `None` if that user may exceed limits, too.
-    pub(super) sender: SetOnce<Option<Holder>>,
-    /// `maker` or `sender` may be set. Checked by each `poll(2)`.
+    pub(super) sender: SetOnce<Option<AccountRef>>,
+    /// `creator` or `sender` may be set. Checked by each `poll(2)`.
     pub(super) is_charged: Atomic<bool>,
     pub(crate) cong_notify: CongNotify,
     #[pin]
@@ -148,19 +148,24 @@ pub(crate) struct Socket {
     /// Standing from past operations on memory of peers. Positive if they succeed, and 0 if none
     /// has finished. A negative number tells how many more have to succeed.
     standing: Atomic<i32>,
-    /// Time at which the next operation may begin, on the clock of `Turns`. 0
-    /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `Turns` held.
-    pub(crate) turn_at: Atomic<u64>,
+    /// Time at which the next operation may begin, on the clock of `RetryTimers`. 0
+    /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `RetryTimers`
+    /// held.
+    pub(crate) retry_at: Atomic<u64>,
     /// The program has closed the socket.
     closed: Atomic<bool>,
 }
 
 impl Socket {
     /// Number of operations that have to succeed after a peer has refused one.
-    const AMENDS: i32 = 16;
+    const SUCCESSES_AFTER_REFUSAL: i32 = 16;
 
-    /// Creates a socket. `maker` holds the account of the creating program's user.
-    pub(crate) fn new(node: Arc<Node>, net: Net, maker: Option<Holder>) -> impl PinInit<Self> {
+    /// Creates a socket. `creator` holds the account of the creating program's user.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        net: Net,
+        creator: Option<AccountRef>,
+    ) -> impl PinInit<Self> {
         pin_init!(Self {
             node,
             net,
@@ -178,7 +183,7 @@ impl Socket {
             recv <- new_spinlock_bh!(
                 RecvQueue {
                     messages: Fifo::new(),
-                    looked_at: None,
+                    peeked: None,
                     bytes: 0,
                     charges: Charges::new(),
                     congested: false,
@@ -189,19 +194,19 @@ impl Socket {
             congested: Atomic::new(false),
             overrun: Atomic::new(false),
             lost: Atomic::new(false),
-            loss_told: Atomic::new(false),
-            turn: ReaderLock::new(),
+            loss_reported: Atomic::new(false),
+            reader_lock: ReaderLock::new(),
             waiting_on <- kernel::new_mutex!(KVec::new(), "Socket::waiting_on"),
             waiters <- Waiters::new(),
             send_room: SendRoom::new(),
-            is_charged: Atomic::new(maker.is_some()),
-            maker,
+            is_charged: Atomic::new(creator.is_some()),
+            creator,
             sender: SetOnce::new(),
             cong_notify: CongNotify::new(),
             memory <- Memory::new(),
             notify_queue <- NotifyQueue::new(),
             standing: Atomic::new(0),
-            turn_at: Atomic::new(0),
+            retry_at: Atomic::new(0),
             closed: Atomic::new(false),
         })
     }
@@ -223,7 +228,7 @@ impl Socket {
     #[inline]
     pub(crate) fn tos(&self) -> u8 {
         // CAST: only bytes are stored.
-        self.tos.peek() as u8
+        self.tos.read_once() as u8
     }
 
     /// Returns `true` if the port of this socket is congested.
@@ -232,7 +237,7 @@ impl Socket {
     ///
     /// Any context.
     pub(crate) fn is_congested(&self) -> bool {
-        self.congested.peek()
+        self.congested.read_once()
     }
 
     /// Returns the socket's standing from past operations on memory of peers.
@@ -241,7 +246,7 @@ impl Socket {
     ///
     /// Any context.
     pub(crate) fn standing(&self) -> Standing {
-        match self.standing.peek() {
+        match self.standing.read_once() {
             1.. => Standing::Good,
             0 => Standing::New,
             _ => Standing::Bad,
@@ -253,10 +258,10 @@ impl Socket {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn note_operation(&self, well: bool) {
-        let old = self.standing.peek();
+    pub(crate) fn note_operation(&self, succeeded: bool) {
+        let old = self.standing.read_once();
         let new = match old.saturating_add(1) {
-            _ if !well => -Self::AMENDS,
+            _ if !succeeded => -Self::SUCCESSES_AFTER_REFUSAL,
             // Enough operations have succeeded since the refusal.
             0 => 1,
             next => next.min(1),
@@ -269,7 +274,7 @@ impl Socket {
     /// Returns `true` if the program has closed the socket, so nothing more is sent or delivered
     /// for it.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.peek()
+        self.closed.read_once()
     }
 
     /// Returns `true` if a message waits and no other reader is active. If only another reader
@@ -279,7 +284,7 @@ impl Socket {
     ///
     /// Any context.
     pub(crate) fn may_read(&self) -> bool {
-        self.turn.may_read()
+        self.reader_lock.may_read()
     }
 }
 
@@ -362,8 +367,8 @@ impl Sock<Socket> {
         self.charge(&mut recv, &message, cost);
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let cong_notify = self.judge(&mut recv, buffer.bytes);
-        self.turn.note_readable(true);
+        let cong_notify = self.update_congested(&mut recv, buffer.bytes);
+        self.reader_lock.note_readable(true);
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
@@ -395,7 +400,7 @@ impl Sock<Socket> {
         let mut cost = 0;
         let mut cong_notify = Transition::None;
         if keep == Keep::Yes {
-            recv.looked_at = Some(UnreadInfo::of(&message));
+            recv.peeked = Some(UnreadInfo::of(&message));
         } else {
             cost = message.cost();
             recv.bytes = recv.bytes.saturating_sub(cost);
@@ -403,7 +408,7 @@ impl Sock<Socket> {
             // Removing a message does not make a queue congested. The queue may be overrun without
             // being congested, if there was no memory for the map.
             if recv.congested || self.is_overrun() {
-                cong_notify = self.judge(&mut recv, self.rcvbuf());
+                cong_notify = self.update_congested(&mut recv, self.rcvbuf());
             }
             self.note_readable(&recv);
         }
@@ -432,7 +437,7 @@ impl Sock<Socket> {
         cong_notify: Transition,
     ) {
         let mut recv = self.recv.lock();
-        recv.looked_at = None;
+        recv.peeked = None;
         if recv.closed {
             drop(recv);
             drop(message);
@@ -443,7 +448,7 @@ impl Sock<Socket> {
         }
         recv.messages.push_front(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let again = self.judge(&mut recv, self.rcvbuf());
+        let again = self.update_congested(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
         drop(reading);
@@ -462,7 +467,7 @@ impl Sock<Socket> {
 
     /// Notes whether there is something to read. Called with the queue locked.
     fn note_readable(&self, recv: &RecvQueue) {
-        self.turn.note_readable(!recv.messages.is_empty());
+        self.reader_lock.note_readable(!recv.messages.is_empty());
     }
 
     /// Closes the receive queue and drops its messages.
@@ -477,7 +482,7 @@ impl Sock<Socket> {
         dropped.append(&mut recv.messages);
         let bytes = core::mem::take(&mut recv.bytes);
         self.uncharge_all(&mut recv);
-        let cong_notify = self.judge(&mut recv, self.rcvbuf());
+        let cong_notify = self.update_congested(&mut recv, self.rcvbuf());
         self.note_readable(&recv);
         drop(recv);
         self.note_unread(dropped.len());
@@ -505,12 +510,12 @@ impl Sock<Socket> {
     ///
     /// The limit is not halved. The kernel doubles the value that the program sets, to allow for
     /// overhead of messages, and [`Incoming::cost`] includes that overhead.
-    fn judge(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
-        let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.unread_patience);
+    fn update_congested(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
+        let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.overrun_floor);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }
-        let limit = match &self.maker {
+        let limit = match &self.creator {
             Some(account) if account.is_tight() => tight_limit(limit),
             _ => limit,
         };
@@ -568,7 +573,7 @@ impl<'a> Reading<'a> {
     /// Takes the lock. `None` if another reader has it.
     #[inline]
     fn begin(sk: &'a Sock<Socket>) -> Option<Self> {
-        sk.turn.take().then(|| Self(sk))
+        sk.reader_lock.take().then(|| Self(sk))
     }
 }
 
@@ -576,7 +581,7 @@ impl Drop for Reading<'_> {
     #[inline]
     fn drop(&mut self) {
         let Self(sk) = self;
-        if sk.turn.give_back() {
+        if sk.reader_lock.give_back() {
             sk.wake_readers(poll::IN);
         }
     }

@@ -57,7 +57,7 @@ impl Sock<Socket> {
             let mut slots = batch.iter_mut();
             let mut recv = self.recv.lock();
             // The peeked message comes before all that the walk visits.
-            let looked_at = recv.looked_at.filter(|_| !begun);
+            let peeked = recv.peeked.filter(|_| !begun);
             begun = true;
             let more = recv.messages.walk(
                 &mut walk,
@@ -71,7 +71,7 @@ impl Sock<Socket> {
                 },
             );
             drop(recv);
-            looked_at.iter().try_for_each(&mut each)?;
+            peeked.iter().try_for_each(&mut each)?;
             batch.iter().flatten().try_for_each(&mut each)?;
             task::check_killed()?;
             if !more {

@@ -18,11 +18,11 @@ use kernel::{
 };
 
 /// Number of buckets, the bits of a mask. Ports that are equal modulo this number share a bucket.
-const PLACES: usize = u64::BITS as usize;
+const BUCKETS: usize = u64::BITS as usize;
 
 #[inline]
-fn place_of(port: u16) -> usize {
-    usize::from(port) % PLACES
+fn bucket_of(port: u16) -> usize {
+    usize::from(port) % BUCKETS
 }
 
 /// A socket that waits for a port.
@@ -36,10 +36,10 @@ struct Waiter {
 type Queue = RBTree<usize, Waiter>;
 
 /// Waiters by bucket. Allocated when a socket has to wait, freed when all are woken.
-type Queues = Option<KBox<[Queue; PLACES]>>;
+type Queues = Option<KBox<[Queue; BUCKETS]>>;
 
-fn queue_at(queues: &mut Queues, place: usize) -> Option<&mut Queue> {
-    queues.as_mut()?.get_mut(place)
+fn queue_at(queues: &mut Queues, bucket: usize) -> Option<&mut Queue> {
+    queues.as_mut()?.get_mut(bucket)
 }
 
 fn key(sk: &Sock<Socket>) -> usize {
@@ -50,13 +50,13 @@ fn key(sk: &Sock<Socket>) -> usize {
 #[pin_data]
 pub(crate) struct Waiters {
     #[pin]
-    by_place: SpinLockBh<Queues>,
+    by_bucket: SpinLockBh<Queues>,
 }
 
 impl Waiters {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            by_place <- new_spinlock_bh!(None, "Waiters::by_place"),
+            by_bucket <- new_spinlock_bh!(None, "Waiters::by_bucket"),
         })
     }
 
@@ -77,15 +77,15 @@ impl Waiters {
             refused,
         };
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?.into_node(key(sk), waiter);
-        let mut queues = self.by_place.lock();
+        let mut queues = self.by_bucket.lock();
         if queues.is_none() {
             drop(queues);
             let fresh = KBox::new(array::from_fn(|_| Queue::new()), GFP_KERNEL_ACCOUNT)?;
-            queues = self.by_place.lock();
+            queues = self.by_bucket.lock();
             // Another sender may have stored one meanwhile.
             queues.get_or_insert(fresh);
         }
-        let queue = queue_at(&mut queues, place_of(port)).ok_or(ENOMEM)?;
+        let queue = queue_at(&mut queues, bucket_of(port)).ok_or(ENOMEM)?;
         match queue.get_mut(&key(sk)) {
             Some(known) => {
                 known.refused |= refused;
@@ -103,8 +103,8 @@ impl Waiters {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn has(&self, sk: &Sock<Socket>, port: u16) -> bool {
-        let queues = self.by_place.lock();
-        let queue = queues.as_ref().and_then(|all| all.get(place_of(port)));
+        let queues = self.by_bucket.lock();
+        let queue = queues.as_ref().and_then(|all| all.get(bucket_of(port)));
         queue.is_some_and(|queue| queue.get(&key(sk)).is_some())
     }
 
@@ -114,8 +114,8 @@ impl Waiters {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn remove(&self, sk: &Sock<Socket>) {
-        let mut gone = [const { None }; PLACES];
-        let mut queues = self.by_place.lock();
+        let mut gone = [const { None }; BUCKETS];
+        let mut queues = self.by_bucket.lock();
         if let Some(all) = &mut *queues {
             for (queue, gone) in all.iter_mut().zip(&mut gone) {
                 *gone = queue.remove_node(&key(sk));
@@ -132,14 +132,14 @@ impl Waiters {
     ///
     /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake(&self, ports: u64) {
-        for place in (0..PLACES).filter(|place| ports & bit(*place) != 0) {
-            let mut queues = self.by_place.lock();
-            let Some(queue) = queue_at(&mut queues, place) else {
+        for bucket in (0..BUCKETS).filter(|bucket| ports & bit(*bucket) != 0) {
+            let mut queues = self.by_bucket.lock();
+            let Some(queue) = queue_at(&mut queues, bucket) else {
                 return;
             };
             let woken = mem::replace(queue, Queue::new());
             drop(queues);
-            tell(&woken, place);
+            wake_bucket(&woken, bucket);
         }
     }
 
@@ -149,7 +149,7 @@ impl Waiters {
     ///
     /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake_writers(&self) {
-        let woken = self.by_place.lock().take();
+        let woken = self.by_bucket.lock().take();
         let queues = woken.iter().flat_map(|it| it.iter());
         for waiter in queues.flat_map(Queue::values) {
             waiter.sk.wake_writers(poll::OUT);
@@ -162,23 +162,23 @@ impl Waiters {
     ///
     /// Any context except hard interrupt, no lock held.
     pub(crate) fn wake_all(&self) {
-        let woken = self.by_place.lock().take();
+        let woken = self.by_bucket.lock().take();
         if let Some(woken) = woken {
-            for (place, queue) in woken.iter().enumerate() {
-                tell(queue, place);
+            for (bucket, queue) in woken.iter().enumerate() {
+                wake_bucket(queue, bucket);
             }
         }
     }
 }
 
 /// Returns the mask of a bucket.
-fn bit(place: usize) -> u64 {
-    1 << (place % PLACES)
+fn bit(bucket: usize) -> u64 {
+    1 << (bucket % BUCKETS)
 }
 
-fn tell(woken: &Queue, place: usize) {
+fn wake_bucket(woken: &Queue, bucket: usize) {
     for waiter in woken.values() {
-        let refused = if waiter.refused { bit(place) } else { 0 };
+        let refused = if waiter.refused { bit(bucket) } else { 0 };
         waiter.sk.cong_notify.add(refused);
         waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }

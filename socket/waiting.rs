@@ -6,7 +6,7 @@
 //! A socket that is closed removes itself from all of them.
 
 use super::{upper::Connection, Account, BounceRoom, Socket, UpperConnection, Waiters};
-use crate::kapi::{net::Sock, sync::Peek};
+use crate::kapi::{net::Sock, sync::ReadOnce};
 use kernel::{
     prelude::*,
     sync::{aref::ARef, atomic::Relaxed, Arc},
@@ -58,8 +58,8 @@ impl Socket {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn payer(&self) -> Result<Option<&Arc<Account>>> {
-        if self.maker.is_none() && self.sender.as_ref().is_none() {
+    pub(crate) fn account(&self) -> Result<Option<&Arc<Account>>> {
+        if self.creator.is_none() && self.sender.as_ref().is_none() {
             // Another caller may have set it meanwhile; then that account stays.
             let sender = self.node.accounts.of_caller()?;
             if sender.is_some() {
@@ -67,7 +67,7 @@ impl Socket {
             }
             self.sender.populate(sender);
         }
-        Ok(self.known_payer())
+        Ok(self.known_account())
     }
 
     /// Returns the account, if there is one yet.
@@ -76,10 +76,10 @@ impl Socket {
     ///
     /// Any context.
     #[inline]
-    fn known_payer(&self) -> Option<&Arc<Account>> {
-        match &self.maker {
+    fn known_account(&self) -> Option<&Arc<Account>> {
+        match &self.creator {
             None => self.sender.as_ref()?.as_deref(),
-            maker => maker.as_deref(),
+            creator => creator.as_deref(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Socket {
     /// Any context.
     #[inline(never)]
     pub(super) fn credit_share(&self, bytes: usize) {
-        if let Some(account) = self.known_payer() {
+        if let Some(account) = self.known_account() {
             account.credit(&self.node, bytes);
         }
     }
@@ -104,12 +104,12 @@ impl Sock<Socket> {
     /// Process context; may sleep.
     #[inline]
     pub(crate) fn may_use_share(&self) -> bool {
-        !self.is_charged.peek() || self.has_share()
+        !self.is_charged.read_once() || self.has_share()
     }
 
     #[inline(never)]
     fn has_share(&self) -> bool {
-        let Some(account) = self.known_payer() else {
+        let Some(account) = self.known_account() else {
             return true;
         };
         // If there is no memory for the waiter, the next call reports the room.

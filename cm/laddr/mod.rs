@@ -76,7 +76,7 @@ struct AddrOwner {
 
 /// A lookup in progress.
 #[pin_data]
-struct Question {
+struct Lookup {
     key: AddrKey,
     epoch: Epoch,
     answer: SetOnce<Result<Answer>>,
@@ -94,7 +94,7 @@ pub(crate) struct LocalAddrs {
     #[pin]
     devices: SpinLockBh<KVec<AddrOwner>>,
     #[pin]
-    questions: SpinLockBh<KVec<Arc<Question>>>,
+    lookups: SpinLockBh<KVec<Arc<Lookup>>>,
     /// Sections in which a CM id exists whose device is not known.
     sections: Arc<Sections>,
     /// A call of `start` is pending: by the work item, or at first by the creator of this object.
@@ -140,7 +140,7 @@ impl LocalAddrs {
                 table: AddrTable::new(sets),
                 writer <- new_spinlock_bh!(TableWriter::new(), "LocalAddrs::writer"),
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
-                questions <- new_spinlock_bh!(KVec::new(), "LocalAddrs::questions"),
+                lookups <- new_spinlock_bh!(KVec::new(), "LocalAddrs::lookups"),
                 sections: Sections::new()?,
                 armed: Atomic::new(true),
                 refresh <- kernel::new_delayed_work!("LocalAddrs::refresh"),
@@ -161,11 +161,11 @@ impl LocalAddrs {
         device: &IbDevice,
         user: Arc<dyn AddrUser>,
     ) -> Result<DeviceAddrs> {
-        let home = AddrOwner {
+        let owner = AddrOwner {
             id: device.id(),
             user,
         };
-        self.devices.lock().push(home, GFP_ATOMIC)?;
+        self.devices.lock().push(owner, GFP_ATOMIC)?;
         // Dropping this removes the device again if a step below fails.
         let mut this = DeviceAddrs {
             ports: None,
@@ -201,7 +201,7 @@ impl LocalAddrs {
     /// Returns the device that has an address, or `Some(None)` if no device has it. Returns `None`
     /// if the answer is uncertain, also for addresses that are local only by a route. Context as
     /// for [`Self::has`].
-    pub(crate) fn settled(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
+    pub(crate) fn certain_device_of(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
         let key = AddrKey::new(addr.halves(), scope);
         if locality(key.addr(), scope) == Locality::Elsewhere {
             return Some(None);
@@ -216,20 +216,20 @@ impl LocalAddrs {
         let key = AddrKey::new(addr.halves(), scope);
         match self.table.get(&key) {
             Some(answer) => Ok(answer),
-            None => self.ask(key),
+            None => self.answer_uncached(key),
         }
     }
 
     /// Looks up an answer that is not cached. May sleep.
     #[cold]
-    fn ask(&self, key: AddrKey) -> Result<Answer> {
+    fn answer_uncached(&self, key: AddrKey) -> Result<Answer> {
         let epoch = self.table.epoch();
         let locality = locality(key.addr(), key.scope());
         if locality == Locality::Elsewhere || self.devices.lock().is_empty() {
             return Ok(None);
         }
-        let question = Arc::pin_init(
-            pin_init!(Question {
+        let lookup = Arc::pin_init(
+            pin_init!(Lookup {
                 key,
                 epoch,
                 answer: SetOnce::new(),
@@ -237,32 +237,32 @@ impl LocalAddrs {
             }),
             GFP_KERNEL,
         )?;
-        let mut questions = self.questions.lock();
+        let mut lookups = self.lookups.lock();
         // An earlier lookup may have finished by now.
         if let Some(answer) = self.table.get(&key) {
             return Ok(answer);
         }
-        let same = |other: &&Arc<Question>| other.key == key && other.epoch == epoch;
-        if let Some(other) = questions.iter().find(same).cloned() {
-            drop(questions);
+        let same = |other: &&Arc<Lookup>| other.key == key && other.epoch == epoch;
+        if let Some(other) = lookups.iter().find(same).cloned() {
+            drop(lookups);
             other.answered.wait_for_completion();
             return other.answer.copy().unwrap_or(Ok(None));
         }
-        questions.push(question.clone(), GFP_ATOMIC)?;
-        drop(questions);
+        lookups.push(lookup.clone(), GFP_ATOMIC)?;
+        drop(lookups);
 
-        let (answer, certain) = self.ask_cm(&key);
+        let (answer, certain) = self.query_cm(&key);
         if let (Ok(answer), true) = (answer, certain && locality == Locality::Assigned) {
             self.table
                 .insert(&mut self.writer.lock(), &key, answer, epoch);
         }
-        let _: bool = question.answer.populate(answer);
-        let mut questions = self.questions.lock();
-        let at = questions.iter().position(|q| Arc::ptr_eq(q, &question));
-        let done = at.and_then(|at| questions.remove(at).ok());
-        drop(questions);
+        let _: bool = lookup.answer.populate(answer);
+        let mut lookups = self.lookups.lock();
+        let at = lookups.iter().position(|q| Arc::ptr_eq(q, &lookup));
+        let done = at.and_then(|at| lookups.remove(at).ok());
+        drop(lookups);
         drop(done);
-        question.answered.complete_all();
+        lookup.answered.complete_all();
         answer
     }
 
@@ -272,7 +272,7 @@ impl LocalAddrs {
     }
 
     /// Asks the CM. The flag is `true` if the answer is valid until the next event. Sleeps.
-    fn ask_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
+    fn query_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
         let addr = match key.addr().to_ipv4_mapped() {
             Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
             None => SocketAddr::V6(SocketAddrV6::new(key.addr(), 0, 0, key.scope())),
@@ -284,8 +284,8 @@ impl LocalAddrs {
             Ok(device) => {
                 let id = device.id();
                 // The CM drops a device after this module has. No event reports that.
-                let ours = self.devices.lock().iter().any(|home| home.id == id);
-                (Ok(ours.then_some(id.0)), ours)
+                let known = self.devices.lock().iter().any(|owner| owner.id == id);
+                (Ok(known.then_some(id.0)), known)
             }
             Err(ENODEV) => (Ok(None), true),
             Err(ENOMEM) => (Err(ENOMEM), false),
@@ -306,18 +306,18 @@ impl LocalAddrs {
         if self.devices.lock().is_empty() {
             return;
         }
-        let ask = |addr: Ipv6Addr, scope| {
+        let look_up = |addr: Ipv6Addr, scope| {
             // A failed lookup is repeated by the next bind, which gets the error.
             let _ = self.device_of(IpBits::new(addr), scope);
         };
         // Running out of memory here has the same effect for all addresses.
-        let _ = for_each_assigned(REFRESH_MAX, ask);
+        let _ = for_each_assigned(REFRESH_MAX, look_up);
         // Backwards: if a device is removed meanwhile, another is notified twice, but none is
         // missed.
         let count = self.devices.lock().len();
         for index in (0..count).rev() {
             let devices = self.devices.lock();
-            let user = devices.get(index).map(|home| home.user.clone());
+            let user = devices.get(index).map(|owner| owner.user.clone());
             drop(devices);
             if let Some(user) = user {
                 user.recheck(self);
@@ -336,11 +336,11 @@ pub(crate) struct DeviceAddrs {
 impl Drop for DeviceAddrs {
     fn drop(&mut self) {
         let mut devices = self.addrs.devices.lock();
-        let at = devices.iter().position(|home| home.id == self.id);
+        let at = devices.iter().position(|owner| owner.id == self.id);
         // Always found, because `add_device` pushed it.
-        let home = at.and_then(|at| devices.remove(at).ok());
+        let owner = at.and_then(|at| devices.remove(at).ok());
         drop(devices);
-        drop(home);
+        drop(owner);
         // Only after the removal. Otherwise an answer with this device could be cached afterwards.
         self.addrs.changed();
         drop(self.ports.take());

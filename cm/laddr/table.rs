@@ -93,7 +93,7 @@ pub(crate) struct AddrSlot {
     high: AtomicU64,
     low: AtomicU64,
     /// Scope in the upper half. The lower half has [`HAS_DEVICE`] and the device number.
-    rest: AtomicU64,
+    scope_and_device: AtomicU64,
     /// 0 if the slot was never written; epochs begin with 1.
     epoch: AtomicU64,
 }
@@ -107,7 +107,7 @@ impl AddrSlot {
             sequence: AtomicU64::new(0),
             high: AtomicU64::new(0),
             low: AtomicU64::new(0),
-            rest: AtomicU64::new(0),
+            scope_and_device: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
         }
     }
@@ -118,13 +118,16 @@ impl AddrSlot {
         if !self.has(key) || self.epoch.load(Relaxed) != epoch {
             return None;
         }
-        let rest = self.rest.load(Relaxed);
+        let scope_and_device = self.scope_and_device.load(Relaxed);
         fence(Acquire);
         if before & 1 != 0 || self.sequence.load(Relaxed) != before {
             return None;
         }
         // CAST: the lower half without its top bit, which the number never uses.
-        Some((rest & HAS_DEVICE != 0).then_some((rest & (HAS_DEVICE - 1)) as u32))
+        Some(
+            (scope_and_device & HAS_DEVICE != 0)
+                .then_some((scope_and_device & (HAS_DEVICE - 1)) as u32),
+        )
     }
 
     #[inline]
@@ -132,7 +135,7 @@ impl AddrSlot {
     fn has(&self, key: &AddrKey) -> bool {
         self.low.load(Relaxed) == key.low
             && self.high.load(Relaxed) == key.high
-            && self.rest.load(Relaxed) >> 32 == u64::from(key.scope)
+            && self.scope_and_device.load(Relaxed) >> 32 == u64::from(key.scope)
     }
 
     fn write(&self, key: &AddrKey, epoch: u64, answer: Answer) {
@@ -142,7 +145,7 @@ impl AddrSlot {
         self.high.store(key.high, Relaxed);
         self.low.store(key.low, Relaxed);
         let device = answer.map_or(0, |number| u64::from(number) | HAS_DEVICE);
-        self.rest
+        self.scope_and_device
             .store(u64::from(key.scope) << 32 | device, Relaxed);
         self.epoch.store(epoch, Relaxed);
         self.sequence.store(before.wrapping_add(2), Release);

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 pub(crate) enum MrMemory {
     Region(Region),
     /// Mapped for local operations, without a key of its own.
-    Lent(Arc<LocalDmaMapping>),
+    LocalMapping(Arc<LocalDmaMapping>),
     /// The region is destroyed, and the memory is still mapped.
     Mapped {
         _mapping: Arc<Mapping>,
@@ -46,8 +46,8 @@ impl MrEntry {
     pub(crate) fn release(&mut self) -> Option<Region> {
         match core::mem::replace(&mut self.memory, MrMemory::Released) {
             MrMemory::Region(region) => Some(region),
-            MrMemory::Lent(lent) => {
-                lent.release();
+            MrMemory::LocalMapping(mapping) => {
+                mapping.release();
                 None
             }
             MrMemory::Mapped { .. } | MrMemory::Released => None,

@@ -38,7 +38,7 @@ use kernel::{
 
 /// Back-off in nanoseconds after a registration timed out. Until it ends, callers fail at once
 /// instead of timing out one after another.
-const REST_NS: u64 = 5_000_000_000;
+const RETRY_DELAY_NS: u64 = 5_000_000_000;
 
 /// Maximum wait in nanoseconds for READ responses from a released region.
 const FENCE_NS: u64 = 1_000_000_000;
@@ -60,7 +60,7 @@ impl MrPoolInner {
         &mut self,
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
-        users: &Arc<EndpointList>,
+        endpoints: &Arc<EndpointList>,
         addr: &SocketAddr,
     ) -> Result<&RegQp> {
         if self.reg_qp.as_ref().is_some_and(|it| it.qp().is_closed()) {
@@ -68,7 +68,7 @@ impl MrPoolInner {
         }
         let reg_qp = match self.reg_qp.take() {
             Some(usable) => usable,
-            None => RegQp::make(queue, pd, users, addr)?,
+            None => RegQp::make(queue, pd, endpoints, addr)?,
         };
         Ok(self.reg_qp.insert(reg_qp))
     }
@@ -77,7 +77,7 @@ impl MrPoolInner {
     fn invalidate(&mut self, mut pending_invalidate: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
         let mut some: KVec<Region> = KVec::new();
         // Entries of the regions in `some`.
-        let mut whose = Fifo::new();
+        let mut batch_entries = Fifo::new();
         loop {
             let next = pending_invalidate.pop_front();
             let last = next.is_none();
@@ -87,7 +87,7 @@ impl MrPoolInner {
                 match entry.release() {
                     Some(region) if batched => {
                         drop(some.push_within_capacity(region));
-                        whose.push_back(entry);
+                        batch_entries.push_back(entry);
                     }
                     Some(region) => self.end(region, entry, released),
                     None => released.push_back(entry),
@@ -101,7 +101,7 @@ impl MrPoolInner {
                 let _ = reg_qp.qp().invalidate(&some);
             }
             for region in some.drain_all() {
-                let Some(mut entry) = whose.pop_front() else {
+                let Some(mut entry) = batch_entries.pop_front() else {
                     break;
                 };
                 if !entry.read_from {
@@ -143,8 +143,8 @@ impl MrPoolInner {
 
     /// Releases memory that no READ response uses any more, and appends the entries to `released`.
     /// Sleeps.
-    fn pass(&mut self, users: &EndpointList, released: &mut Fifo<MrEntry>) {
-        let mut passed = self.quiesces.pass(users);
+    fn pass(&mut self, endpoints: &EndpointList, released: &mut Fifo<MrEntry>) {
+        let mut passed = self.quiesces.pass(endpoints);
         while let Some(mut entry) = passed.pop_front() {
             if let Some(region) = entry.release() {
                 self.reuse(region);
@@ -176,11 +176,11 @@ pub(crate) struct MrPool {
     /// See [`DeviceCaps`](crate::kapi::rdma::DeviceCaps::reads_run_on).
     reads_run_on: bool,
     max_contiguous_map: u64,
-    users: Arc<EndpointList>,
+    endpoints: Arc<EndpointList>,
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
     /// Entries wait for READ responses, so progress has to wake the worker.
-    fencing: Atomic<bool>,
+    quiescing: Atomic<bool>,
     /// Notified when entries were released.
     #[pin]
     passed: CondVar,
@@ -212,7 +212,7 @@ impl MrPool {
     /// May sleep.
     pub(crate) fn new(
         pd: &Arc<Pd>,
-        users: &Arc<EndpointList>,
+        endpoints: &Arc<EndpointList>,
         tunables: &Arc<IbTunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
@@ -244,10 +244,10 @@ impl MrPool {
                 id: pd.device().id(),
                 reads_run_on: caps.reads_run_on,
                 max_contiguous_map,
-                users: users.clone(),
+                endpoints: endpoints.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
-                fencing: Atomic::new(false),
+                quiescing: Atomic::new(false),
                 passed <- new_condvar!("MrPool::passed"),
                 device <- new_mutex!(device, "MrPool::device"),
                 state <- new_spinlock_bh!(state, "MrPool::state"),
@@ -312,7 +312,7 @@ impl MrPool {
             _ => LocalDmaMapping::new(&mapping)?,
         };
         let (memory, pieces) = match few {
-            Some((lent, pieces)) => (MrMemory::Lent(lent), pieces),
+            Some((mapping, pieces)) => (MrMemory::LocalMapping(mapping), pieces),
             None => {
                 let region = self.region(addr, mapping, access)?;
                 let pieces = region.pieces()?;
@@ -334,7 +334,7 @@ impl MrPool {
         let mut device = self.device.lock();
         if let Some((since, by)) = &device.late_at {
             // Another address may lead to the device.
-            if by == addr && time::monotonic_ns().saturating_sub(*since) < REST_NS {
+            if by == addr && time::monotonic_ns().saturating_sub(*since) < RETRY_DELAY_NS {
                 return Err(ETIMEDOUT);
             }
         }
@@ -366,7 +366,7 @@ impl MrPool {
                     Err(_) => self.make_room(device, &pd, pages, size, released)?,
                 },
             };
-            let reg_qp = device.reg_qp(&self.queue, &pd, &self.users, addr)?;
+            let reg_qp = device.reg_qp(&self.queue, &pd, &self.endpoints, addr)?;
             match reg_qp.qp().register(mr, mapping.clone(), access) {
                 // The queue pair may have failed long ago. The second attempt creates another one.
                 Err(_) if attempts < 2 && reg_qp.qp().is_closed() => {}
@@ -429,7 +429,7 @@ impl MrPool {
         state.held.insert(place.into_node(number, entry));
         drop(state);
         Ok(MrHandle {
-            home: self.clone(),
+            mr_device: self.clone(),
             number,
             poisoned: Atomic::new(false),
             what,
@@ -464,10 +464,12 @@ impl MrPool {
             return;
         }
         // Before sends are posted, whose completions need the flag.
-        self.fencing.store(!device.quiesces.is_empty(), Relaxed);
-        device.pass(&self.users, released);
-        self.fencing.store(!device.quiesces.is_empty(), Relaxed);
-        device.quiesces.check(&self.users, self.tunables.timeout());
+        self.quiescing.store(!device.quiesces.is_empty(), Relaxed);
+        device.pass(&self.endpoints, released);
+        self.quiescing.store(!device.quiesces.is_empty(), Relaxed);
+        device
+            .quiesces
+            .check(&self.endpoints, self.tunables.timeout());
         if released.len() != before {
             self.passed.notify_all();
         }
@@ -488,7 +490,7 @@ impl MrPool {
     /// a period. Any context.
     #[inline]
     pub(crate) fn note_progress(self: &Arc<Self>) {
-        if self.fencing.load(Relaxed) {
+        if self.quiescing.load(Relaxed) {
             self.queue.enqueue::<_, 0>(self.clone());
         }
     }
@@ -505,8 +507,8 @@ impl MrPool {
         let pending_invalidate = self.take_pending_invalidate();
         device.invalidate(pending_invalidate, &mut released);
         // All queue pairs are gone, so no READ response is in progress.
-        device.pass(&self.users, &mut released);
-        self.fencing.store(false, Relaxed);
+        device.pass(&self.endpoints, &mut released);
+        self.quiescing.store(false, Relaxed);
         self.passed.notify_all();
         device.free_list.clear();
         device.reg_qp = None;
@@ -524,7 +526,7 @@ impl MrPool {
 /// Handle of a program or an operation to its memory. Dropped in any context except hard interrupt,
 /// without locks of this module.
 pub(crate) struct MrHandle<T> {
-    home: Arc<MrPool>,
+    mr_device: Arc<MrPool>,
     number: u64,
     poisoned: Atomic<bool>,
     what: T,
@@ -535,8 +537,8 @@ impl RemoteMemory for MrHandle<Cookie> {
         self.what
     }
 
-    fn home(&self) -> Arc<dyn MrDevice> {
-        self.home.clone()
+    fn mr_device(&self) -> Arc<dyn MrDevice> {
+        self.mr_device.clone()
     }
 }
 
@@ -545,7 +547,7 @@ impl MrDevice for MrPool {
         self.id
     }
 
-    fn settle(&self) {
+    fn flush(&self) {
         let until = time::monotonic_ns().saturating_add(FENCE_NS);
         let mut wanted = None;
         loop {
@@ -572,15 +574,15 @@ impl LocalMemory for MrHandle<()> {
 
 impl<T> Drop for MrHandle<T> {
     fn drop(&mut self) {
-        let mut state = self.home.state.lock();
+        let mut state = self.mr_device.state.lock();
         let Some(mut entry) = state.held.remove(&self.number) else {
             // The entry was released with its device.
             return;
         };
-        entry.poisoned = self.home.reads_run_on && self.poisoned.load(Relaxed);
+        entry.poisoned = self.mr_device.reads_run_on && self.poisoned.load(Relaxed);
         state.offered = state.offered.wrapping_sub(entry.is_offered().into());
         state.pending_invalidate.push_back(entry);
         drop(state);
-        self.home.queue.enqueue::<_, 0>(self.home.clone());
+        self.mr_device.queue.enqueue::<_, 0>(self.mr_device.clone());
     }
 }

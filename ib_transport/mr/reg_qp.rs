@@ -24,7 +24,7 @@ use kernel::{
 };
 
 /// Timeout of each step. All steps are local to this node.
-const PATIENCE_MS: u32 = 5_000;
+const TIMEOUT_MS: u32 = 5_000;
 /// Maximum number of attempts, each with a new queue pair number.
 const MOST_NUMBERS: usize = 8;
 
@@ -46,7 +46,7 @@ struct RegQpEnd {
     #[pin]
     step: SpinLockBh<Option<RegQpStep>>,
     #[pin]
-    signal: Completion,
+    completion: Completion,
 }
 
 impl RegQpEnd {
@@ -54,7 +54,7 @@ impl RegQpEnd {
         Arc::pin_init(
             pin_init!(Self {
                 step <- new_spinlock_bh!(None, "reg_qp::RegQpEnd"),
-                signal <- Completion::new(),
+                completion <- Completion::new(),
             }),
             GFP_KERNEL,
         )
@@ -68,7 +68,7 @@ impl RegQpEnd {
     /// - `EAGAIN` if another queue pair number is needed.
     /// - `EIO` if another event arrives.
     fn wait_for(&self, wanted: RegQpStep) -> Result {
-        self.signal.wait(PATIENCE_MS)?;
+        self.completion.wait(TIMEOUT_MS)?;
         match self.step.lock().take() {
             Some(step) if step == wanted => Ok(()),
             Some(RegQpStep::Stale) => Err(EAGAIN),
@@ -106,7 +106,7 @@ impl CmHandler for RegQpEnd {
             *last = Some(step);
         }
         drop(last);
-        self.signal.signal();
+        self.completion.signal();
     }
 }
 
@@ -132,7 +132,7 @@ impl RequestHandler for Expected {
         }
         let before = self.request.lock().replace(request);
         drop(before);
-        self.active_end.signal.signal();
+        self.active_end.completion.signal();
     }
 }
 
@@ -147,12 +147,12 @@ pub(crate) struct RegQp {
 #[pin_data]
 struct Making {
     pd: Arc<Pd>,
-    here: SocketAddr,
+    local_addr: SocketAddr,
     sections: Arc<Sections>,
     #[pin]
     made: SpinLockBh<Option<Result<RegQp>>>,
     #[pin]
-    signal: Completion,
+    completion: Completion,
     #[pin]
     work: Work<Making>,
     /// Keeps the device, even for a worker that no caller waits for any more. Dropped after `made`.
@@ -171,7 +171,7 @@ impl WorkItem for Making {
             // The error if all numbers are known: the caller of `make` cannot choose another one.
             let mut made = Err(EIO);
             for _ in 0..MOST_NUMBERS {
-                match RegQp::new(&this.pd, &this.here, &this.sections) {
+                match RegQp::new(&this.pd, &this.local_addr, &this.sections) {
                     Err(EAGAIN) => {}
                     result => {
                         made = result;
@@ -180,7 +180,7 @@ impl WorkItem for Making {
                 }
             }
             *this.made.lock() = Some(made);
-            this.signal.signal();
+            this.completion.signal();
         });
     }
 }
@@ -191,7 +191,7 @@ impl RegQp {
     ///
     /// # Errors
     ///
-    /// - `ENODEV` if the device is being removed, or does not have the address `here`.
+    /// - `ENODEV` if the device is being removed, or does not have the address `local_addr`.
     /// - `ETIMEDOUT` or `EIO` if the connection fails.
     /// - `ENOMEM`
     ///
@@ -201,17 +201,17 @@ impl RegQp {
     pub(crate) fn make(
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
-        users: &Arc<EndpointList>,
-        here: &SocketAddr,
+        endpoints: &Arc<EndpointList>,
+        local_addr: &SocketAddr,
     ) -> Result<Self> {
-        let hold = users.hold().ok_or(ENODEV)?;
+        let hold = endpoints.hold().ok_or(ENODEV)?;
         let making = Arc::pin_init(
             pin_init!(Making {
                 pd: pd.clone(),
-                here: *here,
-                sections: users.sections.clone(),
+                local_addr: *local_addr,
+                sections: endpoints.sections.clone(),
                 made <- new_spinlock_bh!(None, "reg_qp::Making"),
-                signal <- Completion::new(),
+                completion <- Completion::new(),
                 work <- new_work!("reg_qp::Making"),
                 _hold: hold,
             }),
@@ -219,12 +219,13 @@ impl RegQp {
         )?;
         queue.enqueue::<_, 0>(making.clone());
         // Each step has its own timeout; this limit is for all attempts.
-        making.signal.wait(20 * PATIENCE_MS)?;
+        making.completion.wait(20 * TIMEOUT_MS)?;
         let made = making.made.lock().take();
         made.unwrap_or(Err(EIO))
     }
 
-    /// Connects the device of `pd` to itself through its local address `here`, whose port is 0.
+    /// Connects the device of `pd` to itself through its local address `local_addr`, whose port is
+    /// 0.
     ///
     /// # Errors
     ///
@@ -235,7 +236,7 @@ impl RegQp {
     /// # Context
     ///
     /// Sleeps.
-    fn new(pd: &Arc<Pd>, here: &SocketAddr, sections: &Arc<Sections>) -> Result<Self> {
+    fn new(pd: &Arc<Pd>, local_addr: &SocketAddr, sections: &Arc<Sections>) -> Result<Self> {
         // If the address has moved, the CM ids belong to a device on which no hold is taken.
         // Removal of that device waits for the section instead.
         let section = sections.open()?;
@@ -251,11 +252,11 @@ impl RegQp {
             }),
             GFP_KERNEL,
         )?;
-        let listener = Listener::new(here, 1, expected.clone())?;
-        let there = listener.local_addr().ok_or(EINVAL)?;
+        let listener = Listener::new(local_addr, 1, expected.clone())?;
+        let peer_addr = listener.local_addr().ok_or(EINVAL)?;
 
         let id = CmId::new(active.clone())?;
-        id.resolve_addr(Some(here), &there, PATIENCE_MS)?;
+        id.resolve_addr(Some(local_addr), &peer_addr, TIMEOUT_MS)?;
         active.wait_for(RegQpStep::AddrResolved)?;
         if !id
             .device()
@@ -264,7 +265,7 @@ impl RegQp {
             return Err(ENODEV);
         }
         drop(section);
-        id.resolve_route(PATIENCE_MS)?;
+        id.resolve_route(TIMEOUT_MS)?;
         active.wait_for(RegQpStep::RouteResolved)?;
         let qp = LocalQp::create(&id, pd)?;
         let params = ConnParams {
@@ -275,9 +276,9 @@ impl RegQp {
             retry_count: 7,
             rnr_retry_count: 7,
         };
-        id.connect(&params, PATIENCE_MS)?;
+        id.connect(&params, TIMEOUT_MS)?;
 
-        active.signal.wait(PATIENCE_MS)?;
+        active.completion.wait(TIMEOUT_MS)?;
         if *active.step.lock() == Some(RegQpStep::Stale) {
             return Err(EAGAIN);
         }

@@ -35,8 +35,8 @@ struct QuiescedEnd {
 
 impl QuiescedEnd {
     /// Returns the queue pair, unless it is gone or has completed a later send.
-    fn holder(&self, users: &EndpointList) -> Option<Arc<dyn EndpointQp>> {
-        let qp = users.qp(self.user)?;
+    fn active_qp(&self, endpoints: &EndpointList) -> Option<Arc<dyn EndpointQp>> {
+        let qp = endpoints.qp(self.user)?;
         (qp.send_progress().done <= self.posted).then_some(qp)
     }
 }
@@ -51,10 +51,10 @@ impl ReadQuiesce {
     /// # Context
     ///
     /// Process context.
-    fn new(users: &EndpointList) -> Result<Self> {
+    fn new(endpoints: &EndpointList) -> Result<Self> {
         let mut ends = KVec::new();
         let mut result = Ok(());
-        users.for_each(
+        endpoints.for_each(
             |number, user| Some((number, user.qp.clone()?)),
             |(user, qp)| {
                 let posted = qp.send_progress().posted;
@@ -79,8 +79,8 @@ impl ReadQuiesce {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    fn is_over(&mut self, users: &EndpointList) -> bool {
-        self.ends.retain(|end| end.holder(users).is_some());
+    fn is_over(&mut self, endpoints: &EndpointList) -> bool {
+        self.ends.retain(|end| end.active_qp(endpoints).is_some());
         self.ends.is_empty()
     }
 
@@ -90,13 +90,13 @@ impl ReadQuiesce {
     /// # Context
     ///
     /// Process context.
-    fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
+    fn check(&mut self, endpoints: &EndpointList, timeout: WatchdogTimeout) {
         if !timeout.is_over(time::monotonic_ns().saturating_sub(self.since)) {
             return;
         }
         // Only once per connection, as its queue pair takes time to go.
         for end in self.ends.iter_mut().filter(|end| !end.given_up) {
-            if let Some(qp) = end.holder(users) {
+            if let Some(qp) = end.active_qp(endpoints) {
                 end.given_up = true;
                 qp.give_up_sending("reads");
             }
@@ -142,11 +142,11 @@ impl<T> ReadQuiesceQueue<T> {
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn pass(&mut self, users: &EndpointList) -> Fifo<T> {
+    pub(crate) fn pass(&mut self, endpoints: &EndpointList) -> Fifo<T> {
         let mut passed = Fifo::new();
         loop {
             if let Some(quiesce) = &mut self.quiesce {
-                if !quiesce.is_over(users) {
+                if !quiesce.is_over(endpoints) {
                     break;
                 }
                 self.quiesce = None;
@@ -157,7 +157,7 @@ impl<T> ReadQuiesceQueue<T> {
                 break;
             }
             // If there is no memory, these entries wait for the next call.
-            let Ok(quiesce) = ReadQuiesce::new(users) else {
+            let Ok(quiesce) = ReadQuiesce::new(endpoints) else {
                 break;
             };
             self.quiesce = Some(quiesce);
@@ -183,9 +183,9 @@ impl<T> ReadQuiesceQueue<T> {
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn check(&mut self, users: &EndpointList, timeout: WatchdogTimeout) {
+    pub(crate) fn check(&mut self, endpoints: &EndpointList, timeout: WatchdogTimeout) {
         if let Some(quiesce) = &mut self.quiesce {
-            quiesce.check(users, timeout);
+            quiesce.check(endpoints, timeout);
         }
     }
 }

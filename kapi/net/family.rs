@@ -220,9 +220,9 @@ impl<T: Protocol> Callbacks<T> {
             return Err(ENOMEM);
         }
         // SAFETY: `obj_size` from `Registration::new` makes the object large enough.
-        let ours = unsafe { Sock::<T>::ours_of(sk.cast()) };
-        // SAFETY: `ours` is uninitialised memory of the right size and stays where it is.
-        unsafe { init_at(ours, ProtoSock::new(init)) };
+        let rds = unsafe { Sock::<T>::rds_of(sk.cast()) };
+        // SAFETY: `rds` is uninitialised memory of the right size and stays where it is.
+        unsafe { init_at(rds, ProtoSock::new(init)) };
         // SAFETY: Both parts of the socket are initialised now; the tables outlive every socket.
         unsafe { bindings::rds_rust_sock_start(sock, &tables.ops, Some(Self::destruct)) };
         Ok(())
@@ -239,10 +239,10 @@ impl<T: Protocol> Callbacks<T> {
     /// Only for the socket core, as `sk_destruct` of a socket that [`Self::try_create`] completed.
     unsafe extern "C" fn destruct(sk: *mut bindings::sock) {
         // SAFETY: `destruct` is set only on sockets that `try_create` completed.
-        let ours = unsafe { Sock::<T>::ours_of(sk) };
+        let rds = unsafe { Sock::<T>::rds_of(sk) };
         // SAFETY: The protocol's part is initialised. C calls this once, before it frees the
         // object.
-        unsafe { ptr::drop_in_place(ours) };
+        unsafe { ptr::drop_in_place(rds) };
     }
 
     /// # Safety

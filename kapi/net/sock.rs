@@ -127,7 +127,7 @@ pub(crate) trait Protocol: Send + Sync + Sized + 'static {
 #[repr(C)]
 pub(crate) struct Sock<T: Protocol> {
     sk: Opaque<bindings::sock>,
-    ours: ProtoSock<T>,
+    rds: ProtoSock<T>,
 }
 
 /// The part of a socket that only this module uses.
@@ -171,7 +171,7 @@ impl<T: Protocol> Deref for Sock<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.ours.data
+        &self.rds.data
     }
 }
 
@@ -191,14 +191,14 @@ impl<T: Protocol> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to an object of `size_of::<Self>()` bytes.
-    pub(super) unsafe fn ours_of(sk: *mut bindings::sock) -> *mut ProtoSock<T> {
+    pub(super) unsafe fn rds_of(sk: *mut bindings::sock) -> *mut ProtoSock<T> {
         // SAFETY: By the caller's guarantee the object is large enough to contain the field.
-        unsafe { &raw mut (*sk.cast::<Self>()).ours }
+        unsafe { &raw mut (*sk.cast::<Self>()).rds }
     }
 
     #[inline]
     pub(super) fn place(&self) -> &BindNode<T::Bound, Sock<T>> {
-        &self.ours.place
+        &self.rds.place
     }
 
     /// Returns the bound address, or `None` if the socket is not bound.

@@ -474,10 +474,10 @@ impl<E: CmHandler> CmId<E> {
 
     /// Returns `true` if the resolved hardware address is a multicast address, so several nodes may
     /// receive what is sent.
-    pub(crate) fn leads_to_many(&self) -> bool {
+    pub(crate) fn is_multicast(&self) -> bool {
         let _lock = self.lock();
         // SAFETY: The identifier is alive. Its handler, which may change the address, does not run.
-        unsafe { bindings::rds_rust_rdma_leads_to_many(self.raw()) }
+        unsafe { bindings::rds_rust_rdma_is_multicast(self.raw()) }
     }
 
     /// Returns `true` if the network device of the path is up, so CM messages can be sent. `false`

@@ -73,12 +73,12 @@ impl Unattached {
         // another context.
         let this = unsafe { &*context.cast::<Self>() };
         // SAFETY: The CM passes a valid event.
-        this.remember(unsafe { &*event });
+        this.save_event(unsafe { &*event });
         0
     }
 
-    fn remember(&self, event: &bindings::rdma_cm_event) {
-        // The handler mutex orders the stores before the loads in `recall`.
+    fn save_event(&self, event: &bindings::rdma_cm_event) {
+        // The handler mutex orders the stores before the loads in `saved_event`.
         if self.event.load(ordering::Relaxed) == 0 {
             self.status.store(event.status, ordering::Relaxed);
             self.event
@@ -86,7 +86,7 @@ impl Unattached {
         }
     }
 
-    fn recall(&self) -> Option<bindings::rdma_cm_event> {
+    fn saved_event(&self) -> Option<bindings::rdma_cm_event> {
         Some(bindings::rdma_cm_event {
             event: self.event.load(ordering::Relaxed).checked_sub(1)?,
             status: self.status.load(ordering::Relaxed),
@@ -278,7 +278,7 @@ impl IncomingRequest {
         let context = unsafe { core::ptr::read(&request.context) };
         // SAFETY: `request` owned the identifier and gives it up. The handler does not run in this
         // task.
-        unsafe { CmId::adopt(raw, handler, request.refusal, || context.recall()) }
+        unsafe { CmId::adopt(raw, handler, request.refusal, || context.saved_event()) }
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct DeviceCaps {
     pub(crate) reads_run_on: bool,
     /// A WRITE completion only means that the data was sent (iWARP). Its arrival is known when the
     /// peer answers something that was sent after it.
-    pub(crate) writes_unheard: bool,
+    pub(crate) writes_complete_locally: bool,
     /// A message that finds no posted receive is retried later. On iWARP it terminates the
     /// connection instead.
     pub(crate) receiver_not_ready: bool,
@@ -195,7 +195,7 @@ impl IbDevice {
             read_sink_is_remote: limits.iwarp,
             reads_end_late: limits.iwarp,
             reads_run_on: limits.reads_run_on,
-            writes_unheard: limits.iwarp,
+            writes_complete_locally: limits.iwarp,
             receiver_not_ready: !limits.iwarp,
             active_side_first: limits.iwarp,
             report_all_sends: limits.iwarp,

@@ -17,7 +17,7 @@ use core::ptr;
 use kernel::{error::to_result, prelude::*};
 
 /// Timeout for the flush of one queue. A flush normally takes less than 1 ms.
-const PATIENCE_MS: u32 = 5_000;
+const TIMEOUT_MS: u32 = 5_000;
 
 /// One completion entry for each queue.
 #[pin_data]
@@ -72,13 +72,13 @@ impl Drain {
         // SAFETY: By the caller's guarantee `qp` is alive and has room. The entry outlives the
         // completion.
         to_result(unsafe { bindings::rds_rust_ib_post_last_send(qp, &send, &mut refused) })?;
-        self.send.wait(PATIENCE_MS)?;
+        self.send.wait(TIMEOUT_MS)?;
         let mut recv = bindings::ib_recv_wr::default();
         recv.__bindgen_anon_1.wr_cqe = self.recv.cqe();
         let mut refused = ptr::null();
         // SAFETY: As above.
         to_result(unsafe { bindings::rds_rust_ib_post_recv(qp, &recv, &mut refused) })?;
-        self.recv.wait(PATIENCE_MS)?;
+        self.recv.wait(TIMEOUT_MS)?;
         Ok(())
     }
 }

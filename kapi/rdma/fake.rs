@@ -189,7 +189,7 @@ impl FakeDevice {
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn settle(&self, number: u32) -> Result {
+    pub(crate) fn wait_settled(&self, number: u32) -> Result {
         self.wait_until(|| self.queues(number).is_none_or(|queues| queues.settled))
     }
 
@@ -224,15 +224,23 @@ impl FakeDevice {
         (0..count).take_while(|_| end()).count() as u32
     }
 
-    /// Ends the oldest receive with a frame. The completion reports a length of `told` bytes.
+    /// Ends the oldest receive with a frame. The completion reports a length of `byte_len` bytes.
     ///
     /// Returns `false` if there is no receive, or the frame does not fit.
-    pub(crate) fn receive(&self, number: u32, frame: &[u8], told: u32, status: WcStatus) -> bool {
+    pub(crate) fn receive(
+        &self,
+        number: u32,
+        frame: &[u8],
+        byte_len: u32,
+        status: WcStatus,
+    ) -> bool {
         let (raw, status) = (self.raw(), status.number());
         // CAST: a frame is short.
         let len = frame.len() as u32;
         // SAFETY: The device is alive by the type invariants; the frame is copied.
-        unsafe { bindings::rds_rust_fake_receive(raw, number, frame.as_ptr(), len, told, status) }
+        unsafe {
+            bindings::rds_rust_fake_receive(raw, number, frame.as_ptr(), len, byte_len, status)
+        }
     }
 
     /// Reports a completion with `wr_id`, even if no such work request was posted.

@@ -29,7 +29,7 @@ use kernel::{
 /// Maximum number of outstanding work requests, without the one that drains the queue.
 const DEPTH: u32 = 64;
 /// Timeout for the device. Completion normally takes microseconds.
-const PATIENCE_MS: u32 = 5_000;
+const TIMEOUT_MS: u32 = 5_000;
 
 /// The verbs objects of a [`LocalQp`].
 ///
@@ -230,7 +230,7 @@ impl LocalQp {
             });
         // `EINVAL` would blame the program, whose arguments are valid.
         let posted = posted.map_err(|error| if error == EINVAL { EIO } else { error });
-        if let Err(error) = posted.and_then(|()| region.mr().finish(PATIENCE_MS)) {
+        if let Err(error) = posted.and_then(|()| region.mr().finish(TIMEOUT_MS)) {
             // The region, with its mark, may be dropped only after the queues. A queue pair that
             // refuses requests is useless anyway.
             drop(guard.take());
@@ -275,7 +275,7 @@ impl LocalQp {
             posted = posted.saturating_add(1);
         }
         for region in regions.iter().take(posted) {
-            match region.mr().finish(PATIENCE_MS) {
+            match region.mr().finish(TIMEOUT_MS) {
                 Ok(()) => region.set_invalid(),
                 Err(error) => {
                     // The remaining regions may be dropped only after the queues.

@@ -84,6 +84,6 @@ pub(crate) use pd::Pd;
 pub(crate) use qp::{Qp, QpConfig};
 pub(crate) use qp_handler::{QpEvent, QpHandler};
 pub(crate) use qp_ring::SendItem;
-pub(crate) use send_chain::{SendChain, MAX_UNREPORTED};
+pub(crate) use send_chain::{SendChain, MAX_UNSIGNALED};
 pub(crate) use send_ring::SendProgress;
 pub(crate) use wc_status::WcStatus;

@@ -85,7 +85,7 @@ impl LocalDmaMapping {
         // SAFETY: By the type invariants the memory is mapped. `sges` has room for `count` entries.
         unsafe { bindings::rds_rust_ib_mapping_list(raw, sges.as_mut_ptr()) };
         let domain = mapping.pd.domain();
-        let lent = Arc::pin_init(
+        let local_mapping = Arc::pin_init(
             pin_init!(Self {
                 mapping <- new_spinlock_bh!(Some(mapping.clone()), "LocalDmaMapping"),
                 domain: domain.clone(),
@@ -98,11 +98,11 @@ impl LocalDmaMapping {
                 lkey: mapping.pd.local_dma_lkey(),
                 address: sge.addr,
                 len: sge.length,
-                of: PieceOwner::Mapping(lent.clone()),
+                of: PieceOwner::Mapping(local_mapping.clone()),
             };
             pieces.push(piece, GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Some((lent, pieces)))
+        Ok(Some((local_mapping, pieces)))
     }
 }
 

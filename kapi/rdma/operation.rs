@@ -67,7 +67,7 @@ impl LocalPiece {
     pub(super) fn domain(&self) -> &Domain {
         match &self.of {
             PieceOwner::Region(domain) => domain,
-            PieceOwner::Mapping(lent) => lent.domain(),
+            PieceOwner::Mapping(local_mapping) => local_mapping.domain(),
         }
     }
 
@@ -79,7 +79,9 @@ impl LocalPiece {
     pub(super) fn keep(&self) -> Result<Option<Arc<Mapping>>, PostError> {
         match &self.of {
             PieceOwner::Region(_) => Ok(None),
-            PieceOwner::Mapping(lent) => lent.mapping().map(Some).ok_or(PostError::Never),
+            PieceOwner::Mapping(local_mapping) => {
+                local_mapping.mapping().map(Some).ok_or(PostError::Never)
+            }
         }
     }
 }
@@ -108,8 +110,8 @@ pub(crate) trait Operation: Send + Sync {
 
 /// One work request of an operation.
 pub(crate) struct OperationItem {
-    /// Mapping that the device uses while the request is posted. Dropped before `who`, so that
-    /// `who` holds the last reference.
+    /// Mapping that the device uses while the request is posted. Dropped before `operation`, so
+    /// that `operation` holds the last reference.
     pub(super) kept: Option<Arc<Mapping>>,
     pub(super) local: LocalPiece,
     verb: Verb,
@@ -121,21 +123,21 @@ pub(crate) struct OperationItem {
     /// Set on completion.
     pub(super) status: WcStatus,
     /// Holds the memory and is notified of the completion.
-    pub(super) who: Arc<dyn Operation>,
+    pub(super) operation: Arc<dyn Operation>,
 }
 
 impl OperationItem {
     /// Creates a work request on the peer's MR with the key `rkey`.
     ///
     /// `remote_address` is in bytes and relative to the address space of that MR. `last` marks the
-    /// last request of an operation. `who` keeps the resources behind the local memory alive.
+    /// last request of an operation. `operation` keeps the resources behind the local memory alive.
     pub(crate) fn new(
         verb: Verb,
         local: LocalPiece,
         rkey: u32,
         remote_address: u64,
         last: bool,
-        who: Arc<dyn Operation>,
+        operation: Arc<dyn Operation>,
     ) -> Self {
         Self {
             kept: None,
@@ -146,7 +148,7 @@ impl OperationItem {
             last,
             reports: false,
             status: WcStatus::SUCCESS,
-            who,
+            operation,
         }
     }
 

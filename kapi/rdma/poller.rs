@@ -9,10 +9,10 @@ use kernel::prelude::*;
 
 /// Maximum number of completions that are polled at once.
 const POLL_BATCH: usize = 16;
-/// Maximum number while the completions have many parts, see [`CROWDED`].
+/// Maximum number while the completions have many parts, see [`MANY_PARTS`].
 pub(super) const SMALL_BATCH: c_int = 4;
 /// Average number of message parts per completion above which [`SMALL_BATCH`] applies.
-pub(super) const CROWDED: u32 = 8;
+pub(super) const MANY_PARTS: u32 = 8;
 /// Maximum number of completions in one run of the softirq.
 pub(super) const POLL_BUDGET: c_int = 64;
 /// Number of message parts that ends a run as well, because the peer decides on it.
@@ -36,8 +36,8 @@ pub(super) struct Poller<T> {
     /// A failure of the queue was reported.
     pub(super) send_failed: bool,
     pub(super) recv_failed: bool,
-    /// The previous batch had many message parts, see [`CROWDED`].
-    pub(super) crowded: bool,
+    /// The previous batch had many message parts, see [`MANY_PARTS`].
+    pub(super) small_batches: bool,
     pub(super) flow: Flow,
     /// The queue pair is being closed, so it must not pause.
     pub(super) closing: bool,
@@ -82,7 +82,7 @@ impl<T> Poller<T> {
             drains: [DrainEntry::NONE; 2],
             send_failed: false,
             recv_failed: false,
-            crowded: false,
+            small_batches: false,
             flow: Flow::Deliver,
             closing: false,
         })

@@ -33,7 +33,7 @@ use super::{
     failure::{Failure, Queue},
     operation::OperationItem,
     pd::Pd,
-    poller::{Flow, Poller, CROWDED, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
+    poller::{Flow, Poller, MANY_PARTS, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
     qp_handler::{QpEvent, QpHandler},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
@@ -62,7 +62,7 @@ pub(crate) struct QpConfig {
     pub(crate) max_send_wr: u32,
     /// Maximum number of outstanding receives. The device gets room for one more as well.
     pub(crate) max_recv_wr: u32,
-    /// One of this many sends, at most `MAX_UNREPORTED`, reports its completion.
+    /// One of this many sends, at most `MAX_UNSIGNALED`, reports its completion.
     pub(crate) report_every: u32,
     /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
     pub(crate) wait_for_reads: bool,
@@ -400,7 +400,7 @@ impl<H: QpHandler> Qp<H> {
         let cq = poller.cq;
         // `cq` is null if the device calls before `open` has stored it. `open` rearms the queue.
         while !cq.is_null() && poller.flow != Flow::Pause {
-            let batch = match poller.crowded || parts >= MOST_PARTS / 2 {
+            let batch = match poller.small_batches || parts >= MOST_PARTS / 2 {
                 true => SMALL_BATCH,
                 // CAST: the number of entries is small.
                 false => poller.wcs.len() as c_int,
@@ -414,7 +414,7 @@ impl<H: QpHandler> Qp<H> {
             let work = self.complete(&mut poller, count);
             if got > 0 {
                 // CAST: a count is not negative.
-                poller.crowded = work > CROWDED.wrapping_mul(got as u32);
+                poller.small_batches = work > MANY_PARTS.wrapping_mul(got as u32);
             }
             parts = parts.saturating_add(work);
             done = done.wrapping_add(got);
@@ -495,7 +495,7 @@ impl<H: QpHandler> Qp<H> {
             drains,
             send_failed,
             recv_failed,
-            crowded: _,
+            small_batches: _,
             flow,
             closing,
         } = poller;
@@ -524,7 +524,7 @@ impl<H: QpHandler> Qp<H> {
             };
             if succeeded(wc) {
                 if queue == Queue::Recv && !is_message(wc) {
-                    self.handler.misused(wc.opcode);
+                    self.handler.unexpected_opcode(wc.opcode);
                 }
                 continue;
             }
@@ -560,20 +560,20 @@ impl<H: QpHandler> Qp<H> {
     /// and the owner of the last operation that the peer has refused.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>) {
         let (mut ring, mut reports, mut refused) = (None, 0usize, None);
-        let mut told: Fifo<OperationItem> = Fifo::new();
+        let mut completed: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
             if let WorkSlot::Send(slot) = slot_of(wc) {
                 let ring = ring.get_or_insert_with(|| self.send.lock());
-                ring.complete(slot, WcStatus(wc.status), &mut told);
+                ring.complete(slot, WcStatus(wc.status), &mut completed);
                 reports = reports.wrapping_add(1);
             }
         }
         drop(ring);
-        while let Some(item) = told.pop_front() {
+        while let Some(item) = completed.pop_front() {
             if item.status.is_refused_by_peer() {
-                refused = Some(item.who.owner());
+                refused = Some(item.operation.owner());
             }
-            item.who.done(item.last, item.status);
+            item.operation.done(item.last, item.status);
         }
         (reports, refused)
     }

@@ -68,7 +68,7 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     ///
     /// `opcode` is the opcode of the completion. The peer has used a write with immediate data, or
     /// a send that invalidates an rkey. The buffer may not contain any of that data.
-    fn misused(&self, opcode: u32);
+    fn unexpected_opcode(&self, opcode: u32);
 
     /// Handles the failure of a flush: the device refused it or took too long when the queue pair
     /// was closed. The queue pair is destroyed in any case.

@@ -17,7 +17,7 @@ use kernel::prelude::*;
 
 /// Maximum distance of signaled sends: of this many sends in flight at least one reports its
 /// completion.
-pub(crate) const MAX_UNREPORTED: u32 = SIGNAL_EVERY;
+pub(crate) const MAX_UNSIGNALED: u32 = SIGNAL_EVERY;
 
 /// A chain of sends. [`Self::post`] or the drop gives them to the device together, in order. Other
 /// contexts cannot post sends meanwhile.
@@ -74,7 +74,7 @@ impl<'a, H: QpHandler> SendChain<'a, H> {
     }
 
     /// Returns the number of sends that are not known to be completed. If there are
-    /// [`MAX_UNREPORTED`] or more, [`QpHandler::sent`] will be called.
+    /// [`MAX_UNSIGNALED`] or more, [`QpHandler::sent`] will be called.
     pub(crate) fn in_flight(&self) -> u32 {
         self.ring.in_flight()
     }

@@ -319,7 +319,8 @@ impl SendRing {
         taken
     }
 
-    /// Completes `slot` and all slots before it. Adds their work requests of operations to `told`.
+    /// Completes `slot` and all slots before it. Adds their work requests of operations to
+    /// `completed`.
     ///
     /// The requests before `slot` have succeeded. The exception is a request whose own completion
     /// was lost, if `status` is an error: its result is unknown, so it is reported as flushed.
@@ -327,7 +328,7 @@ impl SendRing {
         &mut self,
         slot: usize,
         status: WcStatus,
-        told: &mut Fifo<OperationItem>,
+        completed: &mut Fifo<OperationItem>,
     ) {
         // CAST: a `u32` fits.
         if before(slot, self.tail, self.slots.len()) >= self.used as usize {
@@ -347,7 +348,7 @@ impl SendRing {
                 } else if item.reports && status != WcStatus::SUCCESS {
                     item.status = WcStatus::FLUSHED;
                 }
-                told.push_back(item);
+                completed.push_back(item);
             }
             if done {
                 break;

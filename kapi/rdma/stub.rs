@@ -165,9 +165,9 @@ pub(crate) struct Asked {
 }
 
 /// Owner of an operation that ignores its completion.
-struct Nobody;
+struct NoCompletion;
 
-impl Operation for Nobody {
+impl Operation for NoCompletion {
     fn owner(&self) -> u64 {
         0
     }
@@ -194,8 +194,8 @@ pub(crate) fn asked_for(pd: &Arc<Pd>, verb: Verb, reports: bool) -> Result<Asked
         len: 8,
         of: PieceOwner::Region(pd.domain().clone()),
     };
-    let who = Arc::new(Nobody, GFP_KERNEL)?;
-    let mut item = OperationItem::new(verb, local, 2, 0x9000, true, who);
+    let operation = Arc::new(NoCompletion, GFP_KERNEL)?;
+    let mut item = OperationItem::new(verb, local, 2, 0x9000, true, operation);
     item.reports = reports;
     if matches!(verb, Verb::Read | Verb::Write) {
         return Err(EINVAL);

@@ -212,7 +212,7 @@ impl<T> Fifo<T> {
     }
 
     /// Appends a chain of nodes that ends with `last`. The queue owns them afterwards.
-    fn hang(&mut self, first: NonNull<QueueNode<T>>, last: *mut QueueNode<T>) {
+    fn link_nodes(&mut self, first: NonNull<QueueNode<T>>, last: *mut QueueNode<T>) {
         if self.tail.is_null() {
             self.head = Some(first);
         } else {
@@ -226,7 +226,7 @@ impl<T> Fifo<T> {
 
     pub(crate) fn push_back(&mut self, item: Item<T>) {
         let node = item.into_node();
-        self.hang(node, node.as_ptr());
+        self.link_nodes(node, node.as_ptr());
         self.pushed = self.pushed.wrapping_add(1);
     }
 
@@ -273,7 +273,7 @@ impl<T> Fifo<T> {
         };
         // INVARIANT: `other` is empty.
         let last = core::mem::replace(&mut other.tail, ptr::null_mut());
-        self.hang(head, last);
+        self.link_nodes(head, last);
         // INVARIANT: The elements get new numbers in `self`. `other` does not reuse their old
         // numbers.
         let count = other.pushed.wrapping_sub(other.popped);

@@ -84,7 +84,7 @@ impl Sections {
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn synchronize(&self) {
         let mut open = self.open.lock();
         let end = open.next;
         while open.sections.keys().next().is_some_and(|it| *it < end) {

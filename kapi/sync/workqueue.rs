@@ -107,7 +107,7 @@ impl OwnedQueue {
         self.set_timer::<T, ID>(item, delay_ms, false);
     }
 
-    fn set_timer<T, const ID: u64>(&self, item: Arc<T>, delay_ms: u32, anew: bool)
+    fn set_timer<T, const ID: u64>(&self, item: Arc<T>, delay_ms: u32, restart: bool)
     where
         T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + Send + Sync + 'static,
     {
@@ -117,7 +117,7 @@ impl OwnedQueue {
         let queue = self.queue.as_ptr();
         // SAFETY: The queue is alive by the type invariants. The item is initialised, because it is
         // in an `Arc`. The reference in `raw` keeps it alive until it has run.
-        let left = unsafe { bindings::rds_rust_arm_delayed_work(queue, work, delay, anew) };
+        let left = unsafe { bindings::rds_rust_arm_delayed_work(queue, work, delay, restart) };
         for _ in 0..left {
             // SAFETY: Each set timer holds one reference. The function returns the number of
             // references that no timer holds any more.

@@ -7,7 +7,7 @@ use kernel::prelude::*;
 #[kunit_tests(rds_cong_map)]
 mod suite {
     use crate::{
-        cong::{Place, Registry},
+        cong::{MapKey, Registry},
         kapi::net::Net,
     };
     use core::net::Ipv6Addr;
@@ -16,8 +16,8 @@ mod suite {
     const PORT: u16 = 4000;
 
     /// A link-local address, which may exist on each link.
-    fn on_link(scope: u32) -> Place {
-        Place {
+    fn on_link(scope: u32) -> MapKey {
+        MapKey {
             net: Net::init(),
             addr: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             scope,

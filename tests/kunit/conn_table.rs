@@ -74,14 +74,14 @@ mod suite {
         for n in 1..=6 {
             add(&mut table, key(n, 9, 0))?.map_err(|_| EINVAL)?;
         }
-        assert!(!table.is_crowded(&key(1, 9, 0)));
+        assert!(!table.is_near_limit(&key(1, 9, 0)));
         add(&mut table, key(7, 9, 0))?.map_err(|_| EINVAL)?;
-        assert!(table.is_crowded(&key(1, 9, 0)));
-        assert!(!table.is_crowded(&key(1, 8, 0)));
+        assert!(table.is_near_limit(&key(1, 9, 0)));
+        assert!(!table.is_near_limit(&key(1, 8, 0)));
         for n in 1..=7 {
             add(&mut table, key(1, 10 + n, 0))?.map_err(|_| EINVAL)?;
         }
-        assert!(table.is_crowded(&key(1, 8, 0)));
+        assert!(table.is_near_limit(&key(1, 8, 0)));
         Ok(())
     }
 
@@ -127,24 +127,24 @@ mod suite {
             }
             let full = match table.len() {
                 256 => Full::All(256),
-                _ => Full::Unmet(most),
+                _ => Full::NeverUp(most),
             };
             let user = Some(UserId::new(user));
             assert_eq!(add_for(&mut table, key(999, 999, 0), user)?, Err(full));
         }
         for n in 241..=256 {
             assert!(table.remove(&key(n, n, 0)).is_some());
-            table.meet(UserId::new(5));
+            table.note_up(UserId::new(5));
         }
         // Connections of peers are not limited by this. Neither is a user whose connections were
         // all answered or removed.
         assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
         let (first, fifth) = (Some(UserId::new(1)), Some(UserId::new(5)));
-        let full = Err(Full::Unmet(128));
+        let full = Err(Full::NeverUp(128));
         assert_eq!(add_for(&mut table, key(998, 998, 0), first)?, full);
         assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
         for _ in 0..128 {
-            table.meet(UserId::new(1));
+            table.note_up(UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
         Ok(())

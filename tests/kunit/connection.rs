@@ -9,8 +9,8 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, Connection, Endpoint, EndpointProgress, Link, Node, Reached, Request, Tunables,
-            TxQueue,
+            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Request,
+            Tunables, TxQueue,
         },
         kapi::{
             net::Net,
@@ -378,7 +378,7 @@ mod suite {
                 progress: EndpointProgress::new(),
             };
             // The result is set before any thread waits for it.
-            end.progress.set(Reached::AddrUnknown);
+            end.progress.set(EndpointEvent::AddrUnknown);
             Ok(KBox::new(end, GFP_KERNEL)?)
         }
     }
@@ -395,20 +395,20 @@ mod suite {
         }
 
         fn resolve_again(&mut self) -> Result {
-            self.progress.set(Reached::AddrResolved);
+            self.progress.set(EndpointEvent::AddrResolved);
             Ok(())
         }
 
         fn resolve_route(&self) -> Result {
-            self.progress.set(Reached::RouteResolved);
+            self.progress.set(EndpointEvent::RouteResolved);
             Ok(())
         }
 
         fn connect(&mut self) -> Result {
             self.progress.set(if self.fake.accepts {
-                Reached::Established
+                EndpointEvent::Established
             } else {
-                Reached::Rejected
+                EndpointEvent::Rejected
             });
             Ok(())
         }

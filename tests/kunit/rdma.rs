@@ -95,7 +95,7 @@ mod suite {
             DeviceId(self.0)
         }
 
-        fn settle(&self) {}
+        fn flush(&self) {}
 
         fn is_removed(&self) -> bool {
             self.0 == GONE
@@ -109,8 +109,8 @@ mod suite {
 
     impl Piece {
         fn boxed(device: u32, cookie: Cookie) -> Result<KBox<Self>> {
-            let home = Arc::new(Device(device), GFP_KERNEL)?;
-            Ok(KBox::new(Self(home, cookie), GFP_KERNEL)?)
+            let mr_device = Arc::new(Device(device), GFP_KERNEL)?;
+            Ok(KBox::new(Self(mr_device, cookie), GFP_KERNEL)?)
         }
     }
 
@@ -119,7 +119,7 @@ mod suite {
             self.1
         }
 
-        fn home(&self) -> Arc<dyn MrDevice> {
+        fn mr_device(&self) -> Arc<dyn MrDevice> {
             self.0.clone()
         }
     }
@@ -149,7 +149,7 @@ mod suite {
 
     /// Returns the devices of the regions that are released when a program frees the cookies.
     fn freed<const N: usize>(memory: &Memory, cookies: [Cookie; N]) -> [Option<u32>; N] {
-        cookies.map(|cookie| memory.remove(cookie).map(|(home, _)| home.id().0))
+        cookies.map(|cookie| memory.remove(cookie).map(|(mr_device, _)| mr_device.id().0))
     }
 
     #[test]
@@ -209,13 +209,13 @@ mod suite {
     #[test]
     fn devices_that_are_waited_for() -> Result {
         let memory = registered(&[(GONE, 0, false), (1, 0, false), (1, 1, false)])?;
-        let homes = |memory: &Memory| -> Result<usize> { Ok(memory.homes()?.len()) };
+        let mr_devices = |memory: &Memory| -> Result<usize> { Ok(memory.mr_devices()?.len()) };
         // The region of the removed device was forgotten when another one was added.
-        assert_eq!(homes(&memory)?, 1);
+        assert_eq!(mr_devices(&memory)?, 1);
         memory.add(Piece::boxed(2, at(0))?, ending(false))?;
-        assert_eq!(homes(&memory)?, 2);
+        assert_eq!(mr_devices(&memory)?, 2);
         memory.close();
-        assert_eq!(homes(&memory)?, 0);
+        assert_eq!(mr_devices(&memory)?, 0);
         Ok(())
     }
 

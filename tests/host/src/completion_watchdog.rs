@@ -27,7 +27,7 @@ fn looks<const N: usize>(looks: [(u64, CqSnapshot); N]) -> [WatchdogDecision; N]
 #[test]
 fn a_device_is_asked_once_and_then_given_up() {
     let times = [0, 9, 10, 11, 79, 80].map(|time| (time, due(3)));
-    assert_eq!(looks(times), [Wait, Wait, Ask, Wait, Wait, GiveUp]);
+    assert_eq!(looks(times), [Wait, Wait, Kick, Wait, Wait, GiveUp]);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn no_limit_is_never_over() {
         let now = (100 * 3600 + seconds) * SECOND;
         watchdog.check(due(3), now, WatchdogTimeout::new(80))
     };
-    assert_eq!([5, 79, 80].map(&mut later), [Wait, Ask, GiveUp]);
+    assert_eq!([5, 79, 80].map(&mut later), [Wait, Kick, GiveUp]);
     assert_eq!(never.period_ms(), 5000);
 }
 
@@ -62,7 +62,7 @@ fn progress_begins_anew() {
         (89, due(4)),
         (159, due(4)),
     ];
-    assert_eq!(looks(times), [Wait, Ask, Wait, Wait, Ask, GiveUp]);
+    assert_eq!(looks(times), [Wait, Kick, Wait, Wait, Kick, GiveUp]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn the_answer_to_a_question_ends_it() {
         (100, due(5)),
         (109, due(5)),
     ];
-    assert_eq!(looks(times), [Wait, Ask, Wait, Wait, Wait]);
+    assert_eq!(looks(times), [Wait, Kick, Wait, Wait, Wait]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_time_begins_when_a_report_is_due() {
         (158, due(3)),
         (159, due(3)),
     ];
-    assert_eq!(looks(times), [Wait, Wait, Wait, Ask, Wait, GiveUp]);
+    assert_eq!(looks(times), [Wait, Wait, Wait, Kick, Wait, GiveUp]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::proto::cong_bits::*;
 use crate::proto::rcvbuf::{
-    closely, is_overrun, patience, takes_short, tight_limit, transition, usage, Charges,
+    closely, is_overrun, overrun_floor, takes_short, tight_limit, transition, usage, Charges,
     Transition, Unread, Usage,
 };
 use proptest::prelude::*;
@@ -86,8 +86,8 @@ proptest! {
 #[test]
 fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
     const MIB: u64 = 1 << 20;
-    assert_eq!(patience(512 * MIB), 32 * MIB);
-    assert_eq!(patience(64 << 30), 2 << 30);
+    assert_eq!(overrun_floor(512 * MIB), 32 * MIB);
+    assert_eq!(overrun_floor(64 << 30), 2 << 30);
     assert!(!is_overrun(32 * MIB, 100_000, 32 * MIB));
     assert!(is_overrun(32 * MIB + 1, 100_000, 32 * MIB));
     // A program with a larger receive buffer may exceed the limit.

@@ -65,7 +65,8 @@ impl Side {
             let data = self.unsent > 0;
             self.unsent -= u32::from(data);
             self.bare += u32::from(!data);
-            peer.wire.push_back((data, self.credits.tell()));
+            peer.wire
+                .push_back((data, self.credits.take_advertisement()));
             self.credits.spend();
             any = true;
         }
@@ -107,7 +108,7 @@ fn the_last_are_told() {
     assert!(!credits.is_due());
     credits.posted(0, 191);
     assert!(credits.is_due());
-    assert_eq!(credits.tell(), 190);
+    assert_eq!(credits.take_advertisement(), 190);
     credits.posted(0, 0);
     assert!(!credits.is_due());
 }
@@ -117,7 +118,7 @@ fn without_control_everything_may_be_sent() {
     let mut credits = Credits::off();
     credits.posted(300, 300);
     assert!(credits.may_send() && !credits.is_due());
-    assert_eq!((credits.offer(), credits.tell()), (0, 0));
+    assert_eq!((credits.offer(), credits.take_advertisement()), (0, 0));
     // The same without flow control on this node.
     credits.begin(300);
     credits.grant(300);
@@ -142,7 +143,7 @@ fn a_peer_may_not_want_it() {
         credits.spend();
         credits.posted(8, 8);
         assert!(!credits.is_due());
-        assert_eq!(credits.tell(), 0);
+        assert_eq!(credits.take_advertisement(), 0);
     }
     // A grant of 0 changes nothing.
     credits.grant(0);
@@ -163,7 +164,7 @@ fn a_peer_may_keep_to_our_offer_alone() {
     assert!(!credits.is_due());
     credits.grant(255);
     assert!(credits.is_due());
-    assert_eq!(credits.tell(), 7);
+    assert_eq!(credits.take_advertisement(), 7);
     // The same if its header arrives before its reply.
     let mut early = Credits::on();
     early.posted(8, 8);
@@ -180,7 +181,7 @@ fn a_peer_may_keep_to_our_offer_alone() {
     }
     credits.posted(4, 8);
     assert!(credits.is_due());
-    assert_eq!(credits.tell(), 4);
+    assert_eq!(credits.take_advertisement(), 4);
 }
 
 /// The ring shrinks while just under half of it is unadvertised. No receives are posted until the
@@ -208,7 +209,7 @@ fn the_last_receive_is_for_a_frame_that_brings_some() {
     assert!(!credits.may_send());
     credits.posted(1, 8);
     assert!(credits.may_send());
-    assert_eq!(credits.tell(), 1);
+    assert_eq!(credits.take_advertisement(), 1);
     credits.spend();
     credits.posted(1, 8);
     assert!(!credits.may_send());
@@ -225,14 +226,24 @@ fn half_of_the_ring_is_told_without_a_message() {
     assert!(credits.is_due());
     // The next header grants what does not fit into this one.
     assert_eq!(
-        (credits.tell(), credits.tell(), credits.tell()),
+        (
+            credits.take_advertisement(),
+            credits.take_advertisement(),
+            credits.take_advertisement()
+        ),
         (255, 45, 0)
     );
     assert!(!credits.is_due());
     // A header is sent for the rest only if it is as large again.
     credits.posted(600, 900);
-    assert_eq!((credits.tell(), credits.is_due()), (255, true));
-    assert_eq!((credits.tell(), credits.is_due()), (255, false));
+    assert_eq!(
+        (credits.take_advertisement(), credits.is_due()),
+        (255, true)
+    );
+    assert_eq!(
+        (credits.take_advertisement(), credits.is_due()),
+        (255, false)
+    );
 }
 
 /// Both sides have two receives. Messages get through, some at each check for memory, and no

@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 fn misuse(faults: &mut Faults, from: u64, seconds: u64, outage: u64) -> (u32, u64) {
     let (mut now, mut count) = (from, 0);
     while now < from + seconds * SECOND {
-        match faults.turn(1, Bad, now) {
+        match faults.admit(1, Bad, now) {
             // Until the peer has answered.
             Ok(()) => {
                 now += SECOND / 1000;
@@ -32,11 +32,11 @@ fn who_makes_a_mistake_does_not_wait() {
     let mut faults = Faults::new();
     for second in (0..1000).step_by(5) {
         faults.note(1, Bad, second * SECOND);
-        assert_eq!(faults.turn(1, Bad, second * SECOND), Ok(()));
+        assert_eq!(faults.admit(1, Bad, second * SECOND), Ok(()));
     }
     for _ in 0..4 {
         faults.note(2, Bad, SECOND);
-        assert_eq!(faults.turn(2, Bad, SECOND), Ok(()));
+        assert_eq!(faults.admit(2, Bad, SECOND), Ok(()));
     }
 }
 
@@ -51,9 +51,9 @@ fn who_goes_on_waits_longer_and_longer() {
         let (_, down) = misuse(&mut faults, 20 * SECOND, 100, outage);
         assert!(down <= 30 * SECOND, "{outage}: {down}");
         // Finally the faults are forgotten.
-        assert_eq!(faults.turn(1, Bad, 300 * SECOND), Ok(()));
+        assert_eq!(faults.admit(1, Bad, 300 * SECOND), Ok(()));
         faults.note(1, Bad, 300 * SECOND);
-        assert_eq!(faults.turn(1, Bad, 300 * SECOND), Ok(()));
+        assert_eq!(faults.admit(1, Bad, 300 * SECOND), Ok(()));
     }
 }
 
@@ -65,23 +65,23 @@ fn who_has_to_wait_waits_for_a_link_first() {
         faults.note(1, Bad, 0);
     }
     // The user asks again, because nothing reports that a link exists.
-    assert_eq!(faults.turn(1, Bad, SECOND), Err(SECOND / 50));
+    assert_eq!(faults.admit(1, Bad, SECOND), Err(SECOND / 50));
     let mut found = faults.clone();
     found.recover(SECOND);
-    assert_eq!(found.turn(1, Bad, SECOND), Err(SECOND));
-    assert_eq!(found.turn(1, Bad, 2 * SECOND), Ok(()));
+    assert_eq!(found.admit(1, Bad, SECOND), Err(SECOND));
+    assert_eq!(found.admit(1, Bad, 2 * SECOND), Ok(()));
     // The wait for a link is limited.
-    assert_eq!(faults.turn(1, Bad, 4 * SECOND), Ok(()));
+    assert_eq!(faults.admit(1, Bad, 4 * SECOND), Ok(()));
 }
 
 #[test]
 fn other_users_do_not_wait() {
     let mut faults = Faults::new();
     misuse(&mut faults, 0, 10, 0);
-    assert_eq!(faults.turn(2, Bad, 10 * SECOND), Ok(()));
+    assert_eq!(faults.admit(2, Bad, 10 * SECOND), Ok(()));
     faults.note(2, Bad, 10 * SECOND);
-    assert_eq!(faults.turn(2, Bad, 10 * SECOND), Ok(()));
-    assert!(faults.turn(1, Bad, 10 * SECOND).is_err());
+    assert_eq!(faults.admit(2, Bad, 10 * SECOND), Ok(()));
+    assert!(faults.admit(1, Bad, 10 * SECOND).is_err());
 }
 
 /// One faulty program of a user does not stop the user's other programs.
@@ -90,7 +90,7 @@ fn sockets_that_do_well_do_not_wait() {
     let mut faults = Faults::new();
     for seconds in 0..100 {
         misuse(&mut faults, seconds * SECOND, 1, SECOND / 100);
-        assert_eq!(faults.turn(1, Good, (seconds + 1) * SECOND), Ok(()));
+        assert_eq!(faults.admit(1, Good, (seconds + 1) * SECOND), Ok(()));
     }
 }
 
@@ -102,9 +102,9 @@ fn sockets_of_a_user_take_turns() {
         faults.note(1, Bad, 0);
     }
     faults.recover(0);
-    let wait = faults.turn(1, Bad, 0).unwrap_err();
-    assert_eq!(faults.turn(1, Bad, wait), Ok(()));
-    assert!(faults.turn(1, Bad, wait).is_err());
+    let wait = faults.admit(1, Bad, 0).unwrap_err();
+    assert_eq!(faults.admit(1, Bad, wait), Ok(()));
+    assert!(faults.admit(1, Bad, wait).is_err());
 }
 
 /// A program that keeps changing its user waits for the faults of all these users.
@@ -114,11 +114,11 @@ fn many_users_are_counted_together() {
     for user in 0..100 {
         faults.note(user, Bad, 0);
     }
-    assert!(faults.turn(99, Bad, 0).is_err());
-    assert_eq!(faults.turn(0, Bad, 0), Ok(()));
+    assert!(faults.admit(99, Bad, 0).is_err());
+    assert_eq!(faults.admit(0, Bad, 0), Ok(()));
     // Later users find free places.
     faults.note(1000, Bad, 400 * SECOND);
-    assert_eq!(faults.turn(1000, Bad, 400 * SECOND), Ok(()));
+    assert_eq!(faults.admit(1000, Bad, 400 * SECOND), Ok(()));
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn who_has_done_nothing_does_not_wait_for_what_many_have_done() {
             faults.note(user, Bad, 0);
         }
     }
-    let held = (5..1005).filter(|&user| faults.turn(user, Bad, 0).is_err());
+    let held = (5..1005).filter(|&user| faults.admit(user, Bad, 0).is_err());
     // One in 64 shares its bit with the fifth user.
     assert!((1..50).contains(&held.count()));
     // Once those faults are forgotten, only the new fault of another user counts.
     faults.note(0, Bad, 400 * SECOND);
-    assert_eq!(faults.turn(4, Bad, 400 * SECOND), Ok(()));
+    assert_eq!(faults.admit(4, Bad, 400 * SECOND), Ok(()));
 }
 
 /// A program without a good key does not stop new sockets. A program that keeps creating sockets is
@@ -147,14 +147,14 @@ fn new_sockets_wait_if_many_new_ones_were_refused() {
         faults.note(1, Bad, 0);
     }
     faults.recover(0);
-    assert!(faults.turn(1, Bad, 0).is_err());
-    assert_eq!(faults.turn(1, New, 0), Ok(()));
+    assert!(faults.admit(1, Bad, 0).is_err());
+    assert_eq!(faults.admit(1, New, 0), Ok(()));
     for _ in 0..20 {
         faults.note(1, New, 0);
     }
     faults.recover(0);
-    assert!(faults.turn(1, New, 0).is_err());
-    assert_eq!(faults.turn(1, Good, 0), Ok(()));
+    assert!(faults.admit(1, New, 0).is_err());
+    assert_eq!(faults.admit(1, Good, 0), Ok(()));
 }
 
 /// After that no state needs to be consulted.
@@ -172,7 +172,7 @@ fn all_is_forgotten_in_the_end() {
     // Users with places have two faults each, which takes 8 seconds. All others have ten together.
     assert!(!faults.is_forgotten(40 * SECOND));
     assert!(faults.is_forgotten(41 * SECOND));
-    assert_eq!(faults.turn(1, Bad, 41 * SECOND), Ok(()));
+    assert_eq!(faults.admit(1, Bad, 41 * SECOND), Ok(()));
     faults.note(1, Bad, 41 * SECOND);
     assert!(!faults.is_forgotten(41 * SECOND));
 }

@@ -20,7 +20,7 @@ fn up() -> IdleSnapshot {
         ack_due: false,
         offers: false,
         unused: false,
-        like_us: true,
+        is_rds_rust: true,
     }
 }
 
@@ -29,7 +29,7 @@ fn down() -> IdleSnapshot {
     IdleSnapshot {
         up: false,
         down: true,
-        like_us: false,
+        is_rds_rust: false,
         ..up()
     }
 }
@@ -130,7 +130,7 @@ fn what_is_pending_keeps_it() {
 #[test]
 fn other_peers_are_closed_only_for_room() {
     let other = IdleSnapshot {
-        like_us: false,
+        is_rds_rust: false,
         ..up()
     };
     let times = [

@@ -68,8 +68,8 @@ impl Looks {
     fn asked(secs: u32) -> Self {
         let mut looks = Self::new(secs);
         let (decision, _) = looks.until(9999, |_| waiting());
-        assert_eq!(decision, Ask);
-        looks.keepalive.asked(50);
+        assert_eq!(decision, Send);
+        looks.keepalive.note_queued(50);
         looks
     }
 }
@@ -80,12 +80,12 @@ use KeepaliveDecision::*;
 fn who_is_silent_is_asked_and_then_given_up() {
     for (secs, half) in [(30, 15), (4, 2), (60, 30), (3600, 1800)] {
         let mut looks = Looks::new(secs);
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
-        looks.keepalive.asked(50);
+        assert_eq!(looks.until(9999, |_| waiting()), (Send, half));
+        looks.keepalive.note_queued(50);
         // The first of these checks is one second after the probe.
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
         // The peer is given up once. Then all starts over with twice the time.
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 2 * half));
+        assert_eq!(looks.until(9999, |_| waiting()), (Send, 2 * half));
     }
 }
 
@@ -108,7 +108,7 @@ fn a_peer_that_needs_longer_gets_it() {
             }
             match looks.check(&snapshot) {
                 Keep => {}
-                Ask => looks.keepalive.asked(50),
+                Send => looks.keepalive.note_queued(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
             }
             assert!(failures <= 3);
@@ -122,14 +122,14 @@ fn a_message_that_gets_through_either_way_ends_that() {
     for (acked, next_rx) in [(1, 0), (0, 2)] {
         let mut looks = Looks::asked(30);
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, 14));
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, 30));
+        assert_eq!(looks.until(9999, |_| waiting()), (Send, 30));
         let through = LinkSnapshot {
             through: Through { acked, next_rx },
             ..waiting()
         };
         // Half of the usual limit has passed already.
-        assert_eq!(looks.until(9999, |_| through), (Ask, 0));
-        looks.keepalive.asked(50);
+        assert_eq!(looks.until(9999, |_| through), (Send, 0));
+        looks.keepalive.note_queued(50);
         assert_eq!(looks.until(9999, |_| through), (GiveUp, 14));
     }
 }
@@ -140,8 +140,8 @@ fn nobody_gets_more_and_more_time() {
     let mut looks = Looks::new(30);
     for failures in 0..9 {
         let half = 15 << failures.min(6);
-        assert_eq!(looks.until(9999, |_| waiting()), (Ask, half));
-        looks.keepalive.asked(50);
+        assert_eq!(looks.until(9999, |_| waiting()), (Send, half));
+        looks.keepalive.note_queued(50);
         assert_eq!(looks.until(9999, |_| waiting()), (GiveUp, half - 1));
     }
 }
@@ -185,7 +185,7 @@ fn nothing_is_asked_while_nothing_waits() {
     let mut looks = Looks::new(30);
     assert_eq!(looks.until(100, |_| idle), (Keep, 100));
     // The time before does not count.
-    assert_eq!(looks.until(100, |_| waiting()), (Ask, 15));
+    assert_eq!(looks.until(100, |_| waiting()), (Send, 15));
 }
 
 /// Any header is enough, at any time, and so is another link.
@@ -200,10 +200,10 @@ fn whatever_arrives_begins_it_anew() {
         change(&mut changed);
         let mut looks = Looks::new(30);
         assert_eq!(looks.until(14, |_| waiting()), (Keep, 14));
-        assert_eq!(looks.until(100, |_| changed), (Ask, 15));
+        assert_eq!(looks.until(100, |_| changed), (Send, 15));
         let mut looks = Looks::asked(30);
         assert_eq!(looks.until(14, |_| waiting()), (Keep, 14));
-        assert_eq!(looks.until(100, |_| changed), (Ask, 15));
+        assert_eq!(looks.until(100, |_| changed), (Send, 15));
     }
     let often = |count| LinkSnapshot {
         activity: LinkActivity {
@@ -228,7 +228,7 @@ fn the_deaf_judge_nobody() {
     assert_eq!(Looks::new(30).until(999, |_| rx_stalled), (Keep, 999));
     let mut looks = Looks::asked(30);
     assert_eq!(looks.until(999, |_| rx_stalled), (Keep, 999));
-    assert_eq!(looks.until(999, |_| waiting()), (Ask, 15));
+    assert_eq!(looks.until(999, |_| waiting()), (Send, 15));
 }
 
 /// A host that was stopped, or had no time to check, cannot have heard the peer.
@@ -383,7 +383,7 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
         assert_eq!(decision, GiveUp);
         assert!((125..=155).contains(&count), "{count}");
         // Such a peer gets its probe as soon as others.
-        assert_eq!(looks.until(9999, |_| offers), (Ask, 30));
+        assert_eq!(looks.until(9999, |_| offers), (Send, 30));
         // The extra time applies only while the peer may access memory.
         let mut looks = asked();
         assert_eq!(looks.until(60, |_| offers), (Keep, 60));
@@ -427,8 +427,8 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
         };
         let mut looks = Looks::new(30);
         let (decision, asked) = looks.until(9999, |_| offers);
-        assert_eq!(decision, Ask);
-        looks.keepalive.asked(50);
+        assert_eq!(decision, Send);
+        looks.keepalive.note_queued(50);
         let (decision, answered) = looks.until(9999, |_| offers);
         assert_eq!(
             (decision, asked + answered + 1),
@@ -458,7 +458,7 @@ fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() 
             };
             match looks.check(&snapshot) {
                 Keep => {}
-                Ask => looks.keepalive.asked(50),
+                Send => looks.keepalive.note_queued(50),
                 GiveUp => (failures, since) = (failures + 1, 0),
             }
         }

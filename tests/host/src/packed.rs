@@ -118,7 +118,7 @@ fn peers_tell_that_they_take_them() {
     let map = Header::congestion_update(0, 5);
     assert!(!rx.takes_packed());
     assert!(rx.handle(&map, 8192).is_ok());
-    assert!(rx.takes_packed() && rx.tells_generation());
+    assert!(rx.takes_packed() && rx.peer_sent_generation());
     rx.link_lost();
     assert!(!rx.takes_packed());
     // The map as C RDS sends it.

@@ -116,15 +116,15 @@ fn a_surplus_goes_as_frames_arrive() {
     let mut r = deepest(15, 480);
     r.end_period(0);
     assert_eq!((r.depth(), r.posted(), r.surplus()), (240, 480, 240));
-    assert!(!r.wants_back(0) && !r.is_low());
+    assert!(!r.needs_spare(0) && !r.is_low());
     for _ in 0..240 {
         assert_eq!(r.missing(), 0);
         r.arrive();
     }
     assert_eq!((r.surplus(), r.missing()), (0, 0));
-    assert!(!r.wants_back(0));
+    assert!(!r.needs_spare(0));
     r.arrive();
-    assert!(r.wants_back(0) && !r.wants_back(1));
+    assert!(r.needs_spare(0) && !r.needs_spare(1));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_quiet_ring_asks_for_frames_until_it_is_small() {
         for _ in 0..decision.ask {
             r.arrive();
             // The buffer is not posted again.
-            assert!(!r.wants_back(0));
+            assert!(!r.needs_spare(0));
             r.end_run();
         }
     }

@@ -321,12 +321,12 @@ fn a_restarted_peer_may_retransmit() {
         exthdr: [0; 16],
         ..Header::congestion_update(0, 0)
     };
-    assert!(rx.tells_generation());
+    assert!(rx.peer_sent_generation());
     rx.link_lost();
     feed(&mut rx, &map).unwrap();
     assert_eq!(rx.next_sequence(), 4);
     // C RDS may have replaced the peer.
-    assert!(!rx.tells_generation());
+    assert!(!rx.peer_sent_generation());
     // A map that comes after messages changes nothing, either.
     feed(&mut rx, &data(1, 0)).unwrap();
     feed(&mut rx, &Header::congestion_update(0, 12)).unwrap();
@@ -371,15 +371,15 @@ fn a_peer_without_a_generation_sends_the_oldest_first() {
 #[test]
 fn a_peer_without_a_generation_lets_go_of_what_it_knows_to_be_acknowledged() {
     let mut rx = six_arrived();
-    rx.peer_heard(0);
+    rx.note_ack_known_to_peer(0);
     assert_eq!(dropped_from(&mut rx, 1), 6);
-    rx.peer_heard(4);
+    rx.note_ack_known_to_peer(4);
     let mut kept = RecvState::at(rx.position());
     assert_eq!(dropped_from(&mut rx, 5), 2);
     assert_eq!(dropped_from(&mut kept, 4), 0);
     // The peer knew of more acknowledgements before.
-    kept.peer_heard(6);
-    kept.peer_heard(5);
+    kept.note_ack_known_to_peer(6);
+    kept.note_ack_known_to_peer(5);
     assert_eq!(dropped_from(&mut kept, 6), 0);
 }
 
@@ -389,7 +389,7 @@ fn a_generation_says_more_than_numbers() {
     new_link(&mut rx, 10);
     feed(&mut rx, &data(1, 0)).unwrap();
     feed(&mut rx, &data(2, 0)).unwrap();
-    rx.peer_heard(2);
+    rx.note_ack_known_to_peer(2);
     new_link(&mut rx, 10);
     assert!(duplicate(feed(&mut rx, &retransmitted(2))));
 }

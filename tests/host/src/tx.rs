@@ -134,26 +134,26 @@ fn a_sender_that_runs_short_asks_early() {
 fn whoever_acknowledges_a_message_has_read_its_header() {
     let mut tx = SendState::new(AckPolicy::default());
     requests(&mut tx, 4, 0);
-    assert_eq!(tx.take_heard(), 0);
+    assert_eq!(tx.take_ack_known_to_peer(), 0);
     // First no acknowledgement to report, then 7, then 9.
     for (sequence, ack) in [(1, 0), (2, 7), (3, 9)] {
-        tx.tell(sequence, ack);
+        tx.note_piggyback(sequence, ack);
     }
     tx.handle_ack(1).unwrap();
-    assert_eq!(tx.clone().take_heard(), 0);
+    assert_eq!(tx.clone().take_ack_known_to_peer(), 0);
     tx.handle_ack(3).unwrap();
-    assert_eq!(tx.clone().take_heard(), 7);
-    tx.tell(4, 9);
-    assert_eq!(tx.clone().take_heard(), 7);
+    assert_eq!(tx.clone().take_ack_known_to_peer(), 7);
+    tx.note_piggyback(4, 9);
+    assert_eq!(tx.clone().take_ack_known_to_peer(), 7);
     tx.handle_ack(4).unwrap();
-    assert_eq!(tx.take_heard(), 9);
+    assert_eq!(tx.take_ack_known_to_peer(), 9);
     // Reported once: on the next connection the peer may have restarted.
-    assert_eq!(tx.take_heard(), 0);
+    assert_eq!(tx.take_ack_known_to_peer(), 0);
     requests(&mut tx, 1, 0);
-    tx.tell(5, 9);
+    tx.note_piggyback(5, 9);
     tx.reconnected();
     tx.handle_ack(5).unwrap();
-    assert_eq!(tx.take_heard(), 0);
+    assert_eq!(tx.take_ack_known_to_peer(), 0);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
-use crate::conn::{Bounds, Connection, Endpoint, EndpointProgress, Link, Node, Reached};
+use crate::conn::{Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node};
 use crate::ib_transport::{
     client::Member,
     device::DeviceUse,
@@ -204,7 +204,7 @@ impl Bench {
     /// Completes sends, and waits until the module has handled that. Returns their number.
     pub(super) fn end_sends(&self, qp: u32, count: u32, status: WcStatus) -> Result<u32> {
         let ended = self.fake.end_sends(qp, count, status);
-        self.fake.settle(qp)?;
+        self.fake.wait_settled(qp)?;
         Ok(ended)
     }
 
@@ -240,7 +240,7 @@ impl Bench {
         if !self.fake.receive(qp, &frame, len, WcStatus::SUCCESS) {
             return Err(ENOENT);
         }
-        self.fake.settle(qp)
+        self.fake.wait_settled(qp)
     }
 
     /// Returns the value of a counter of the node.
@@ -276,7 +276,7 @@ impl Bench {
     pub(super) fn establish(&self) {
         self.wire.waits.store(false, Relaxed);
         if let Some(qp) = self.qp() {
-            qp.handler().events.note(Reached::Established);
+            qp.handler().events.note(EndpointEvent::Established);
         }
     }
 
@@ -435,14 +435,14 @@ impl Endpoint for BenchEnd {
     }
 
     fn resolve_route(&self) -> Result {
-        self.events.note(Reached::RouteResolved);
+        self.events.note(EndpointEvent::RouteResolved);
         Ok(())
     }
 
     fn connect(&mut self) -> Result {
         self.prepare()?;
         if !self.wire.waits.load(Relaxed) {
-            self.events.note(Reached::Established);
+            self.events.note(EndpointEvent::Established);
         }
         Ok(())
     }
@@ -481,7 +481,7 @@ impl WithoutMemory for Wire {
             },
             GFP_KERNEL,
         )?;
-        end.events.note(Reached::AddrResolved);
+        end.events.note(EndpointEvent::AddrResolved);
         Ok(end)
     }
 }

@@ -107,7 +107,7 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         let reported = bench.fake.report_stray(1);
-        bench.fake.settle(1)?;
+        bench.fake.wait_settled(1)?;
         let believed = bench.fake.strays();
         let left = bench.end(connection);
         assert_eq!((reported, believed, left), (true, 0, 0));

@@ -167,7 +167,7 @@ mod suite {
         let first = memory.register()?;
         let key = first.cookie().rkey;
         drop(first);
-        memory.regions.settle();
+        memory.regions.flush();
         let second = memory.register()?;
         let other = second.cookie().rkey;
         let count = memory.count();
@@ -205,7 +205,7 @@ mod suite {
             let two = (memory.register()?, memory.register()?);
             memory.bench.fake.set_script(script);
             drop(two);
-            memory.regions.settle();
+            memory.regions.flush();
             let count = memory.count();
             let queues = memory.bench.fake.queues(2).is_some();
             memory.connect()?;
@@ -228,7 +228,7 @@ mod suite {
             ..fail(0)
         });
         drop(held);
-        memory.regions.settle();
+        memory.regions.flush();
         let kept = memory.device.pd.kept();
         let count = memory.count();
         memory.bench.fake.set_script(Script::default());
@@ -300,7 +300,7 @@ mod suite {
             let count = pieces.len();
             drop((held, pieces));
             memory.bench.queue.flush();
-            memory.regions.settle();
+            memory.regions.flush();
             is_written = program_has(address, LEN, 0x77);
             let is_split = count > 4;
             assert_eq!(is_split, bounces);

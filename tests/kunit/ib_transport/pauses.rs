@@ -62,7 +62,7 @@ mod suite {
             self.failed.fetch_add(1, Relaxed);
         }
 
-        fn misused(&self, _: u32) {}
+        fn unexpected_opcode(&self, _: u32) {}
 
         fn not_flushed(&self, _: Error) {
             self.failed.fetch_add(1000, Relaxed);

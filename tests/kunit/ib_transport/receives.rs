@@ -27,24 +27,24 @@ mod suite {
     };
     use kernel::{prelude::*, sync::Arc};
 
-    /// Returns the effect of a first frame that the device reports with length `told` and a status.
-    /// The numbers are: connections that end, frames that are dropped for their contents, and
-    /// leaked buffers.
-    fn first_frame(told: u32, status: WcStatus) -> Result<(u64, u64, usize)> {
-        first_frame_with(Script::default(), told, status).map(|(effect, _)| effect)
+    /// Returns the effect of a first frame that the device reports with length `byte_len` and a
+    /// status. The numbers are: connections that end, frames that are dropped for their contents,
+    /// and leaked buffers.
+    fn first_frame(byte_len: u32, status: WcStatus) -> Result<(u64, u64, usize)> {
+        first_frame_with(Script::default(), byte_len, status).map(|(effect, _)| effect)
     }
 
     /// The same with a device that runs `script`. Also returns how many receives were used by
     /// something other than a send.
     fn first_frame_with(
         script: Script,
-        told: u32,
+        byte_len: u32,
         status: WcStatus,
     ) -> Result<((u64, u64, usize), u64)> {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         bench.fake.set_script(script);
-        let arrived = bench.fake.receive(1, &[0; Header::LEN], told, status);
+        let arrived = bench.fake.receive(1, &[0; Header::LEN], byte_len, status);
         bench.await_end(1)?;
         bench.await_sends(2, MAP + 1)?;
         let resets = bench.counted(Counter::ConnReset);
@@ -173,15 +173,15 @@ mod suite {
         for _ in 0..count {
             let len = next(&mut frame);
             // CAST: a frame is small.
-            let told = len as u32;
+            let byte_len = len as u32;
             let frame = frame.get(..len).unwrap_or_default();
-            arrived += u32::from(bench.fake.receive(1, frame, told, WcStatus::SUCCESS));
+            arrived += u32::from(bench.fake.receive(1, frame, byte_len, WcStatus::SUCCESS));
         }
         drop(off);
         if arrived < count {
             return Err(ENOENT);
         }
-        bench.fake.settle(1)
+        bench.fake.wait_settled(1)
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod suite {
         // The first call ends the period at the latest.
         device.service_ring();
         let idle = device.service_ring();
-        bench.qp().ok_or(ENOENT)?.handler().tend_soon();
+        bench.qp().ok_or(ENOENT)?.handler().service_soon();
         let asked = device.service_ring();
         drop(device);
         let left = bench.end(connection);

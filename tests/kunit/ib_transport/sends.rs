@@ -297,7 +297,7 @@ mod suite {
         for id in [FIRST_SEND + 50, FIRST_SEND + 5000, receives, 5000] {
             bench.fake.report(1, id, WcStatus::SUCCESS);
         }
-        bench.fake.settle(1)?;
+        bench.fake.wait_settled(1)?;
         // More may be posted by now: after a while an idle connection requests a completion.
         let done = bench.qp().map(|qp| qp.send_progress().done);
         let resets = bench.counted(Counter::ConnReset);
@@ -346,7 +346,7 @@ mod suite {
     fn frames_and_operations_go_in_their_order_and_with_a_fence() -> Result {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
-        let [who, ..] = Heard::new()?;
+        let [who, ..] = Recorder::new()?;
         let qp = bench.qp().ok_or(ENODEV)?;
         let mut chain = Qp::chain(&qp);
         for (kind, fence) in [
@@ -378,7 +378,7 @@ mod suite {
         ] {
             let bench = Bench::new(Setup::default())?;
             let connection = bench.connect()?;
-            let [who, ..] = Heard::new()?;
+            let [who, ..] = Recorder::new()?;
             let qp = bench.qp().ok_or(ENODEV)?;
             bench.fake.set_script(Script {
                 // A frame precedes it.
@@ -408,7 +408,7 @@ mod suite {
     fn a_device_that_refuses_atomic_operations_is_asked_once() -> Result {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
-        let [who, ..] = Heard::new()?;
+        let [who, ..] = Recorder::new()?;
         let qp = bench.qp().ok_or(ENODEV)?;
         bench.fake.set_script(Script {
             no_atomics: true,
@@ -441,7 +441,7 @@ mod suite {
             ..Setup::default()
         })?;
         let connection = bench.connect()?;
-        let [who, ..] = Heard::new()?;
+        let [who, ..] = Recorder::new()?;
         let qp = bench.qp().ok_or(ENODEV)?;
         add(&mut Qp::chain(&qp), Kind::Read, false, &who)?;
         drop(qp);
@@ -498,17 +498,17 @@ mod suite {
 
     /// Completions of an operation: their number, and the last status.
     #[pin_data]
-    struct Heard {
+    struct Recorder {
         #[pin]
         ends: SpinLockBh<(u32, WcStatus)>,
     }
 
-    impl Heard {
+    impl Recorder {
         fn new() -> Result<[Arc<Self>; 5]> {
             let one = || {
                 Arc::pin_init(
                     pin_init!(Self {
-                        ends <- new_spinlock_bh!((0, WcStatus::SUCCESS), "Heard::ends"),
+                        ends <- new_spinlock_bh!((0, WcStatus::SUCCESS), "Recorder::ends"),
                     }),
                     GFP_KERNEL,
                 )
@@ -517,7 +517,7 @@ mod suite {
         }
     }
 
-    impl Operation for Heard {
+    impl Operation for Recorder {
         fn owner(&self) -> u64 {
             0
         }
@@ -533,7 +533,7 @@ mod suite {
         chain: &mut SendChain<'_, QpContext>,
         kind: Kind,
         fence: bool,
-        who: &Arc<Heard>,
+        who: &Arc<Recorder>,
     ) -> Result {
         let qp = chain.qp();
         let verb = match kind {
@@ -559,7 +559,11 @@ mod suite {
     }
 
     /// Creates an operation on eight bytes.
-    fn operation(qp: &Qp<QpContext>, verb: Verb, who: &Arc<Heard>) -> Result<Item<OperationItem>> {
+    fn operation(
+        qp: &Qp<QpContext>,
+        verb: Verb,
+        who: &Arc<Recorder>,
+    ) -> Result<Item<OperationItem>> {
         let local = local_piece(&qp.handler().device.pd, 8);
         let item = OperationItem::new(verb, local, 2, 0x9000, true, who.clone());
         Ok(Item::new(item, GFP_ATOMIC)?)
@@ -570,14 +574,14 @@ mod suite {
     fn operate(end: impl FnOnce(&Bench)) -> Result<[(u32, WcStatus); 5]> {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
-        let heard = Heard::new()?;
+        let heard = Recorder::new()?;
         let qp = bench.qp().ok_or(ENODEV)?;
         for who in &heard {
             add(&mut Qp::chain(&qp), Kind::Write, false, who)?;
         }
         drop(qp);
         end(&bench);
-        bench.fake.settle(1)?;
+        bench.fake.wait_settled(1)?;
         bench.end(connection);
         Ok(heard.map(|who| *who.ends.lock()))
     }

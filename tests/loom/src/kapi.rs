@@ -6,12 +6,12 @@ pub(crate) mod sync {
     use crate::sync::atomic::{Atomic, AtomicType, Relaxed};
 
     /// Trait of the same name as in the module, where it reads without an atomic operation.
-    pub(crate) trait Peek<T> {
-        fn peek(&self) -> T;
+    pub(crate) trait ReadOnce<T> {
+        fn read_once(&self) -> T;
     }
 
-    impl<T: AtomicType> Peek<T> for Atomic<T> {
-        fn peek(&self) -> T {
+    impl<T: AtomicType> ReadOnce<T> for Atomic<T> {
+        fn read_once(&self) -> T {
             self.load(Relaxed)
         }
     }

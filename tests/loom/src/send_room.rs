@@ -4,7 +4,7 @@
 
 use crate::{
     check,
-    kapi::sync::Peek,
+    kapi::sync::ReadOnce,
     sync::atomic::{Atomic, Relaxed},
     wait::WaitQueue,
 };
@@ -29,19 +29,20 @@ impl Socket {
             limit: Atomic::new(limit),
             wait: WaitQueue::new(),
         };
-        assert!(socket.room.charge(1, socket.limit.peek()));
+        assert!(socket.room.charge(1, socket.limit.read_once()));
         Arc::new(socket)
     }
 
     /// Charges a byte, and waits for room if needed.
     fn send(&self) {
-        while !self.room.charge(1, self.limit.peek()) {
-            self.wait.wait(|| self.room.taken() < self.limit.peek());
+        while !self.room.charge(1, self.limit.read_once()) {
+            self.wait
+                .wait(|| self.room.taken() < self.limit.read_once());
         }
     }
 
     fn acknowledge(&self) {
-        if self.room.credit(1, || self.limit.peek()) {
+        if self.room.credit(1, || self.limit.read_once()) {
             self.wait.wake_all();
         }
     }

@@ -10,6 +10,6 @@ mod limit;
 mod pool;
 
 pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
-pub(crate) use counters::{Counters, Holdings};
+pub(crate) use counters::{Counters, PoolUsage};
 pub(crate) use limit::Limit;
 pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};

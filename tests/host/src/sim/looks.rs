@@ -59,7 +59,7 @@ impl World {
         }
         match decision {
             OfSilence::Keep => {}
-            OfSilence::Ask => {
+            OfSilence::Send => {
                 self.nodes[node].ask();
                 self.pump(node);
             }
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Returns `true` if neither node has anything to do until a message or a periodic check.
-    pub(super) fn rests(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let [a, b] = &self.nodes;
         match self.states() {
             [State::Up, State::Up] => {
@@ -100,7 +100,7 @@ impl World {
     /// never checks: it may stay up on a lost link as long as neither node sends anything.
     pub(super) fn settled(&self) -> bool {
         let unaware = |node: usize| self.nodes[node].is_ours() && self.is_unaware(node);
-        self.rests() && !(0..2).any(unaware)
+        self.is_idle() && !(0..2).any(unaware)
     }
 
     /// Returns `true` if a message waits for the peer of a node that is up on a lost link and

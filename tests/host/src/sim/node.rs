@@ -163,7 +163,7 @@ impl Node {
             ack_due: self.ack_due,
             offers: false,
             unused: self.tx.is_unused() && self.rx.is_unused(),
-            like_us: self.rx.tells_generation(),
+            is_rds_rust: self.rx.peer_sent_generation(),
         };
         // The clock here counts microseconds.
         self.idle_tracker
@@ -196,7 +196,7 @@ impl Node {
     /// Queues a probe behind all messages.
     pub(super) fn ask(&mut self) {
         let sequence = self.tx.assign(0);
-        self.keepalive.asked(sequence);
+        self.keepalive.note_queued(sequence);
         self.unsent.push_back(Message {
             sequence,
             id: 0,
@@ -208,7 +208,7 @@ impl Node {
 
     /// Returns `true` if the peer has revealed that it runs this module.
     pub(super) fn knows_its_peer(&self) -> bool {
-        self.rx.tells_generation()
+        self.rx.peer_sent_generation()
     }
 
     /// Forgets the connection to make room. The node will not recognise its peer afterwards.
@@ -372,8 +372,10 @@ impl World {
                     Some(to) => self.send_cm(node, Cm::Disconnect { to }),
                     None => self.send_cm(node, Cm::Withdraw { from }),
                 }
-                let heard = self.nodes[node].tx.take_heard();
-                self.nodes[node].rx.peer_heard(heard);
+                let ack_known_to_peer = self.nodes[node].tx.take_ack_known_to_peer();
+                self.nodes[node]
+                    .rx
+                    .note_ack_known_to_peer(ack_known_to_peer);
                 self.nodes[node].rx.link_lost();
                 self.nodes[node].ack_due = false;
                 self.nodes[node].partial = false;
@@ -445,7 +447,7 @@ impl World {
         while let Some(message) = self.nodes[node].unsent.pop_front() {
             let this = &mut self.nodes[node];
             this.unacked.push_back(message);
-            this.tx.tell(message.sequence, this.rx.ack());
+            this.tx.note_piggyback(message.sequence, this.rx.ack());
             let again = this.tx.was_sent(message.sequence);
             assert_eq!(again, message.sent_before);
             let mut flags = if again {

@@ -144,7 +144,7 @@ fn converge(world: &World, node: usize, event: Event, trouble: Trouble) -> Worst
     world.run_until(world.weather.calm_from);
     world.now = world.weather.calm_from;
     world.weather.fate = 0;
-    let Some(rested) = world.settle(idle_timeouts(), World::rests) else {
+    let Some(rested) = world.settle(idle_timeouts(), World::is_idle) else {
         panic!("stuck in {:?}: {}", world.states(), place());
     };
     let mut worst = Worst {

@@ -119,7 +119,7 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
         assert!(node.times_up > 0 || node.sent.is_empty());
     }
     let duplicates = world.nodes.iter().map(|node| node.duplicates).sum();
-    assert!(world.rests(), "{:?}", world.states());
+    assert!(world.is_idle(), "{:?}", world.states());
     assert!(world.find_out(false).is_some(), "one is up on nothing");
     duplicates
 }

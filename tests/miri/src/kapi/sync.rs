@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `kapi::sync`: the queue and `Peek` are those of the module. The lock is that of the host, and
-//! timers run when a test calls [`run_timers`].
+//! `kapi::sync`: the queue and `ReadOnce` are those of the module. The lock is that of the host,
+//! and timers run when a test calls [`run_timers`].
 
 use crate::{sync::Arc, workqueue::WorkItem};
 use std::{cell::RefCell, sync};
 
 #[path = "../../../../kapi/sync/fifo.rs"]
 mod fifo;
-#[path = "../../../../kapi/sync/peek.rs"]
-mod peek;
+#[path = "../../../../kapi/sync/read_once.rs"]
+mod read_once;
 
 pub(crate) use fifo::{Fifo, Item, Pick, Walk};
-pub(crate) use peek::Peek;
+pub(crate) use read_once::ReadOnce;
 
 pub(crate) struct SpinLockBh<T>(sync::Mutex<T>);
 

@@ -119,9 +119,9 @@ impl Given {
 
 /// Records the completions of work requests, and whether each was the operation's last.
 #[derive(Default)]
-struct Told(Mutex<Vec<(bool, u32)>>);
+struct Recorder(Mutex<Vec<(bool, u32)>>);
 
-impl Operation for Told {
+impl Operation for Recorder {
     fn owner(&self) -> u64 {
         0
     }
@@ -131,18 +131,22 @@ impl Operation for Told {
     }
 }
 
-fn operation(fixture: &Fixture, verb: Verb, lent: Option<&Arc<LocalDmaMapping>>) -> OperationItem {
+fn operation(
+    fixture: &Fixture,
+    verb: Verb,
+    local_mapping: Option<&Arc<LocalDmaMapping>>,
+) -> OperationItem {
     let local = LocalPiece {
         lkey: 1,
         address: 0,
         len: 8,
-        of: match lent {
-            Some(lent) => PieceOwner::Mapping(lent.clone()),
+        of: match local_mapping {
+            Some(local_mapping) => PieceOwner::Mapping(local_mapping.clone()),
             None => PieceOwner::Region(fixture.pd.domain().clone()),
         },
     };
-    let who: Arc<dyn Operation> = Arc::new(Told::default(), GFP_KERNEL).unwrap();
-    OperationItem::new(verb, local, 2, 0, true, who)
+    let operation: Arc<dyn Operation> = Arc::new(Recorder::default(), GFP_KERNEL).unwrap();
+    OperationItem::new(verb, local, 2, 0, true, operation)
 }
 
 fn item(operation: OperationItem) -> Item<OperationItem> {
@@ -200,7 +204,7 @@ fn receives_come_back_by_their_slots() {
 fn sends_keep_their_buffers_until_they_are_done() {
     for (seed, wait_for_reads) in [(1, false), (2, true), (3, false)] {
         let mut fixture = Fixture::new(seed);
-        let lent = Arc::new(
+        let local_mapping = Arc::new(
             LocalDmaMapping {
                 domain: fixture.pd.domain().clone(),
                 mapping: Mutex::new(Some(Arc::new(Mapping, GFP_KERNEL).unwrap())),
@@ -212,7 +216,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
         // SAFETY: No other code uses the ring.
         unsafe { ring.open(qp()) };
         let (mut mark, mut sent, mut done) = (0u8, 0u8, 0);
-        let mut told = Fifo::new();
+        let mut completed = Fifo::new();
         for _ in 0..STEPS {
             match fixture.below(5) {
                 0 | 1 => {
@@ -226,7 +230,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
                 }
                 2 => {
                     let verb = [Verb::Read, Verb::Write][fixture.below(2)];
-                    let from = (fixture.below(2) == 0).then_some(&lent);
+                    let from = (fixture.below(2) == 0).then_some(&local_mapping);
                     let full = ring.space() == 0;
                     let result = ring.operate(item(operation(&fixture, verb, from)));
                     assert_eq!(
@@ -252,10 +256,10 @@ fn sends_keep_their_buffers_until_they_are_done() {
                         }
                         done += 1;
                     }
-                    ring.complete(slot, WcStatus::SUCCESS, &mut told);
+                    ring.complete(slot, WcStatus::SUCCESS, &mut completed);
                     // A second completion of the same request is ignored.
                     let before = ring.in_flight();
-                    ring.complete(slot, WcStatus::SUCCESS, &mut told);
+                    ring.complete(slot, WcStatus::SUCCESS, &mut completed);
                     assert_eq!(ring.in_flight(), before);
                 }
             }
@@ -271,13 +275,13 @@ fn sends_keep_their_buffers_until_they_are_done() {
                 assert_eq!(given.read(), sent);
             }
             let status = WcStatus(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
-            ring.complete(given.send_slot(), status, &mut told);
+            ring.complete(given.send_slot(), status, &mut completed);
         }
         assert_eq!((ring.in_flight(), ring.progress().operates), (0, false));
         assert!(ring.stage(fixture.send(0), |_, _| ()).is_err(), "closed");
         // SAFETY: There is no queue pair.
         drop(unsafe { ring.take_slots() });
-        drop(told);
+        drop(completed);
         assert_eq!(mark, sent);
     }
 }
@@ -297,13 +301,13 @@ fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
         assert_eq!(ring.in_flight(), takes as u32);
         assert_eq!(fixture.in_use(), takes);
         assert!(ring.stage(fixture.send(9), |_, _| ()).is_err(), "closed");
-        let mut told = Fifo::new();
+        let mut completed = Fifo::new();
         while let Some(given) = next_given() {
             given.read();
-            ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut told);
+            ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut completed);
         }
         assert_eq!((ring.in_flight(), fixture.in_use()), (0, 0));
-        assert!(told.is_empty());
+        assert!(completed.is_empty());
     }
 }
 
@@ -314,7 +318,7 @@ fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     // SAFETY: No other code uses the ring.
     unsafe { ring.open(qp()) };
     let mapping = Arc::new(Mapping, GFP_KERNEL).unwrap();
-    let lent = Arc::new(
+    let local_mapping = Arc::new(
         LocalDmaMapping {
             domain: fixture.pd.domain().clone(),
             mapping: Mutex::new(Some(mapping)),
@@ -322,18 +326,18 @@ fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
         GFP_KERNEL,
     )
     .unwrap();
-    let first = item(operation(&fixture, Verb::Read, Some(&lent)));
+    let first = item(operation(&fixture, Verb::Read, Some(&local_mapping)));
     assert!(ring.operate(first).is_ok());
     // The ring holds its own reference to the mapping.
-    let taken = lent.mapping.lock().unwrap().take();
+    let taken = local_mapping.mapping.lock().unwrap().take();
     drop(taken);
-    let second = item(operation(&fixture, Verb::Read, Some(&lent)));
+    let second = item(operation(&fixture, Verb::Read, Some(&local_mapping)));
     let (_, why) = ring.operate(second).err().unwrap();
     assert_eq!(why, PostError::Never);
     let given = next_given().unwrap();
     assert!(given.operates && given.signaled);
-    let mut told = Fifo::new();
-    ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut told);
-    let item = told.pop_front().unwrap();
-    item.who.done(item.last, item.status);
+    let mut completed = Fifo::new();
+    ring.complete(given.send_slot(), WcStatus::SUCCESS, &mut completed);
+    let item = completed.pop_front().unwrap();
+    item.operation.done(item.last, item.status);
 }

@@ -4,7 +4,7 @@
 //! all users.
 
 use crate::kapi::{
-    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
     task::UserId,
     time,
 };
@@ -16,18 +16,18 @@ use kernel::{
 
 /// The users whose operations the peer has refused.
 #[pin_data]
-pub(crate) struct Offenders {
+pub(crate) struct FaultLimiter {
     /// Set while `faults` has entries. Read without the lock.
     any: Atomic<bool>,
     #[pin]
     faults: SpinLockBh<Option<KBox<Faults>>>,
 }
 
-impl Offenders {
+impl FaultLimiter {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             any: Atomic::new(false),
-            faults <- new_spinlock_bh!(None, "Offenders::faults"),
+            faults <- new_spinlock_bh!(None, "FaultLimiter::faults"),
         })
     }
 
@@ -55,7 +55,7 @@ impl Offenders {
     ///
     /// Any context except hard interrupt.
     pub(super) fn recover(&self) {
-        if !self.any.peek() {
+        if !self.any.read_once() {
             return;
         }
         if let Some(faults) = &mut *self.faults.lock() {
@@ -73,14 +73,14 @@ impl Offenders {
     ///
     /// Any context except hard interrupt.
     #[inline]
-    pub(crate) fn turn(&self, user: UserId, standing: Standing) -> Result<(), u64> {
-        if !self.any.peek() {
+    pub(crate) fn admit(&self, user: UserId, standing: Standing) -> Result<(), u64> {
+        if !self.any.read_once() {
             return Ok(());
         }
         let now = time::monotonic_ns();
         let mut faults = self.faults.lock();
-        let turn = match &mut *faults {
-            Some(faults) => faults.turn(user.number(), standing, now),
+        let result = match &mut *faults {
+            Some(faults) => faults.admit(user.number(), standing, now),
             None => Ok(()),
         };
         let forgotten = faults.take_if(|faults| faults.is_forgotten(now));
@@ -89,6 +89,6 @@ impl Offenders {
             self.any.store(false, Relaxed);
         }
         drop(faults);
-        turn
+        result
     }
 }

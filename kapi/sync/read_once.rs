@@ -8,18 +8,18 @@
 use kernel::sync::atomic::{Atomic, AtomicType};
 
 /// `READ_ONCE()` of an atomic.
-pub(crate) trait Peek<T> {
+pub(crate) trait ReadOnce<T> {
     /// Loads the value, as `load(Relaxed)` does.
     ///
     /// # Context
     ///
     /// Any context.
-    fn peek(&self) -> T;
+    fn read_once(&self) -> T;
 }
 
-impl<T: AtomicType> Peek<T> for Atomic<T> {
+impl<T: AtomicType> ReadOnce<T> for Atomic<T> {
     #[inline(always)]
-    fn peek(&self) -> T {
+    fn read_once(&self) -> T {
         // SAFETY: The pointer is valid and aligned. `atomic_read()` is a volatile read of an
         // aligned word, too. All writers go through the atomic.
         unsafe { self.as_ptr().read_volatile() }

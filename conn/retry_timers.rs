@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that have to wait before they may begin an operation, see [`super::offenders`].
+//! Sockets that have to wait before they may begin an operation, see [`super::fault_limiter`].
 //!
 //! A nonblocking call fails at once, and its program waits for room to write. Work of the node
 //! wakes the socket when its time has come.
@@ -8,7 +8,7 @@
 use super::Node;
 use crate::kapi::{
     net::{poll, Sock},
-    sync::{new_spinlock_bh, Peek, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
     task::without_io,
     time,
 };
@@ -22,16 +22,16 @@ use kernel::{
 };
 
 /// Time in nanoseconds at which a socket may begin its operation, and the address of the socket.
-type Turn = (u64, usize);
+type RetryKey = (u64, usize);
 
 /// Waiting sockets, ordered by time. A socket must be removed when it is closed.
 #[pin_data]
-pub(crate) struct Turns {
+pub(crate) struct RetryTimers {
     #[pin]
-    waiting: SpinLockBh<RBTree<Turn, ARef<Sock<Socket>>>>,
+    waiting: SpinLockBh<RBTree<RetryKey, ARef<Sock<Socket>>>>,
 }
 
-fn turn_of(sk: &Sock<Socket>, at: u64) -> Turn {
+fn retry_key(sk: &Sock<Socket>, at: u64) -> RetryKey {
     (at, ptr::from_ref(sk).addr())
 }
 
@@ -39,10 +39,10 @@ fn delay_ms(ns: u64) -> u32 {
     u32::try_from(ns.div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-impl Turns {
+impl RetryTimers {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            waiting <- new_spinlock_bh!(RBTree::new(), "Turns::waiting"),
+            waiting <- new_spinlock_bh!(RBTree::new(), "RetryTimers::waiting"),
         })
     }
 
@@ -53,7 +53,7 @@ impl Turns {
     /// Any context.
     #[inline]
     pub(crate) fn has(sk: &Sock<Socket>) -> bool {
-        let at = sk.turn_at.peek();
+        let at = sk.retry_at.read_once();
         at != 0 && time::monotonic_ns() < at
     }
 
@@ -65,14 +65,14 @@ impl Turns {
     /// Any context except hard interrupt.
     #[inline]
     pub(crate) fn remove(&self, sk: &Sock<Socket>) -> bool {
-        sk.turn_at.peek() != 0 && self.remove_waiting(sk)
+        sk.retry_at.read_once() != 0 && self.remove_waiting(sk)
     }
 
     #[cold]
     fn remove_waiting(&self, sk: &Sock<Socket>) -> bool {
         let mut waiting = self.waiting.lock();
-        let gone = waiting.remove_node(&turn_of(sk, sk.turn_at.peek()));
-        sk.turn_at.store(0, Relaxed);
+        let gone = waiting.remove_node(&retry_key(sk, sk.retry_at.read_once()));
+        sk.retry_at.store(0, Relaxed);
         drop(waiting);
         // The caller has another reference, so this does not drop the last one.
         let was_there = gone.is_some();
@@ -91,7 +91,7 @@ impl Turns {
             node.queue.arm::<_, 2>(node.clone(), delay_ms(left));
             return None;
         }
-        sk.turn_at.store(0, Relaxed);
+        sk.retry_at.store(0, Relaxed);
         let (_, gone) = cursor.remove_current();
         drop(waiting);
         let (_, sk) = gone.to_key_value();
@@ -110,16 +110,16 @@ impl Node {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn call_again(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
+    pub(crate) fn wake_writers_after(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let at = time::monotonic_ns().saturating_add(wait_ns);
         let held = sk.hold();
-        let mut waiting = self.turns.waiting.lock();
-        let earlier = sk.turn_at.peek();
-        let before = waiting.remove_node(&turn_of(sk, earlier));
+        let mut waiting = self.retry_timers.waiting.lock();
+        let earlier = sk.retry_at.read_once();
+        let before = waiting.remove_node(&retry_key(sk, earlier));
         let at = before.as_ref().map_or(at, |_| at.min(earlier));
-        let same = waiting.insert(place.into_node(turn_of(sk, at), held));
-        sk.turn_at.store(at, Relaxed);
+        let same = waiting.insert(place.into_node(retry_key(sk, at), held));
+        sk.retry_at.store(at, Relaxed);
         // With the lock held. Otherwise a later time could overwrite an earlier one.
         if waiting
             .iter()
@@ -136,7 +136,7 @@ impl Node {
 }
 
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 2> for Node { self.calling }
+    impl HasDelayedWork<Self, 2> for Node { self.retry_work }
 }
 
 /// Wakes the sockets whose time has come.
@@ -145,7 +145,7 @@ impl WorkItem<2> for Node {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            while let Some(sk) = this.turns.take_due(&this) {
+            while let Some(sk) = this.retry_timers.take_due(&this) {
                 sk.wake_writers(poll::OUT);
             }
         });
