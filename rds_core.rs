@@ -75,7 +75,7 @@ fn max_fragment() -> FragmentSize {
     let size = FragmentSize::at_most(wanted);
     if size.bytes() != wanted {
         pr_warn!(
-            "max_frag={} is none of 4096, 8192 and 16384: taking {}\n",
+            "max_frag={} is not 4096, 8192 or 16384: using {}\n",
             wanted,
             size.bytes()
         );
@@ -108,7 +108,7 @@ impl Drop for RdsModule {
 /// Logs a hint if C RDS holds AF_RDS.
 fn log_conflict(error: &Error) {
     if *error == EEXIST {
-        pr_err!("AF_RDS is taken: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
+        pr_err!("AF_RDS is registered already: unload C RDS first (rmmod rds_rdma rds_tcp rds)\n");
     }
 }
 

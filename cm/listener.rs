@@ -93,14 +93,18 @@ impl fmt::Display for Refusal {
         match self {
             Self::Private(error) => f.write_fmt(fmt!("bad private data: {:?}", error)),
             Self::Version(reject) => f.write_fmt(fmt!("no common version: {:?}", reject)),
-            Self::Addresses => f.write_str("it speaks for other addresses than its own"),
+            Self::Addresses => {
+                f.write_str("its private data has other addresses than its CM header")
+            }
             Self::Forged(local, remote) => {
                 f.write_fmt(fmt!("its path is from {:?} to {:?}", remote, local))
             }
             Self::Connection(why) => f.write_fmt(fmt!("no connection: {}", why)),
-            Self::Parked => f.write_str("its network device is not up yet, so it waits"),
-            Self::PathDown => f.write_str("its network device is not up yet, and it cannot wait"),
-            Self::Busy => f.write_str("another request of it waits"),
+            Self::Parked => f.write_str("its network device is not up yet: the request waits"),
+            Self::PathDown => {
+                f.write_str("its network device is not up yet, and the request cannot wait")
+            }
+            Self::Busy => f.write_str("another request of this peer waits"),
         }
     }
 }
@@ -225,7 +229,7 @@ impl<T: RequestSink> RequestHandler for Acceptor<T> {
 /// Logs why a listener cannot be created, with a remedy.
 fn log_listen_error(port: u16, error: Error) {
     if error == Errno::AddressInUse.into() {
-        pr_err!("CM port {port} is taken: unload C RDS (rmmod rds_rdma) or end what listens there (rdma resource show cm_id)\n");
+        pr_err!("CM port {port} is in use: unload C RDS (rmmod rds_rdma), or end the listener (rdma resource show cm_id)\n");
     } else {
         pr_err!("cannot listen on CM port {port}: {error:?}\n");
     }

@@ -176,7 +176,7 @@ impl Node {
         cancel::<_, 0>(connection);
         self.stats.inc(Counter::ConnGc);
         trace::conn_state(&connection.key.traced(), "unused", "down", "forgotten");
-        pr_debug!("{}: forgotten\n", connection.key);
+        pr_debug!("{}: idle, removed\n", connection.key);
         closed
     }
 }

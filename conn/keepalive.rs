@@ -105,8 +105,11 @@ impl Connection {
             (KeepaliveDecision::GiveUp, _) => {
                 drop(tx);
                 self.node.stats.inc(Counter::ConnKeepaliveTimeout);
-                self.note_failure("silence", Errno::TimedOut);
-                pr_info_ratelimited!("{}: the peer does not answer, giving it up\n", self.key);
+                self.note_failure("keepalive timeout", Errno::TimedOut);
+                pr_info_ratelimited!(
+                    "{}: the peer does not answer: dropping the connection\n",
+                    self.key
+                );
                 link.give_up();
             }
         }

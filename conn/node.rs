@@ -71,7 +71,7 @@ impl From<NoConnection> for Error {
 impl fmt::Display for NoConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => f.write_str("there are too many"),
+            Self::Full => f.write_str("too many connections"),
             Self::Failed(error) => f.write_fmt(fmt!("{:?}", error)),
         }
     }

@@ -62,7 +62,7 @@ impl fmt::Display for Full {
                 ShownAddr(*addr)
             )),
             Self::NeverUp(count) => f.write_fmt(fmt!(
-                "programs of its user wait for {} peers that have never answered, which is all they may now",
+                "its user has {} connections to peers that have never answered, and may have no more now",
                 count
             )),
         }

@@ -34,7 +34,7 @@ impl fmt::Display for Violation {
                 error.ack,
                 error.sent
             )),
-            Self::Broken => f.write_fmt(fmt!("it is broken already")),
+            Self::Broken => f.write_fmt(fmt!("an earlier frame broke a rule")),
         }
     }
 }

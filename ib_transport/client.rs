@@ -32,13 +32,15 @@ impl Ib {
         self.parking.clear(device.id);
         // `close` has waited for all queue pairs, so an error is a defect.
         if let Err(error) = device.pd.release_kept() {
-            rdma.with_name(|name| pr_err!("{}: removed with queue pairs: {:?}\n", name, error));
+            rdma.with_name(|name| {
+                pr_err!("{}: removed while queue pairs use it: {:?}\n", name, error)
+            });
         }
         if let Err(error) = device.pools.revoke() {
             // `close` has waited for all queue pairs, so this is a defect.
             rdma.with_name(|name| {
                 pr_err!(
-                    "{}: removed with buffers that are still mapped for it: {:?}\n",
+                    "{}: removed while buffers are mapped for it: {:?}\n",
                     name,
                     error
                 )

@@ -127,7 +127,7 @@ impl QpHandler for QpContext {
         // CAST: The number is small.
         self.connection.note_error("receive opcode", opcode as i32);
         pr_info_ratelimited!(
-            "{}: the peer has used up a receive with no message (opcode {}): dropping the connection\n",
+            "{}: unexpected opcode {} of a receive: dropping the connection\n",
             self.connection.key,
             opcode
         );
@@ -138,7 +138,7 @@ impl QpHandler for QpContext {
         self.connection.node.stats.inc(Counter::IbNotFlushed);
         self.connection.note_failure("flush", error);
         pr_warn_ratelimited!(
-            "{}: the device did not flush a queue pair (error {}), which is destroyed as it is\n",
+            "{}: queue pair not flushed (error {}): destroying it anyway\n",
             self.connection.key,
             error.to_errno()
         );

@@ -116,12 +116,12 @@ impl EndpointShared {
         }
         self.connection.node.stats.inc(Counter::IbAddrMoved);
         let what = match now {
-            Some(_) => "on another RDMA device now, going there",
-            None => "on no RDMA device any more, waiting for it",
+            Some(_) => "has moved to another RDMA device: reconnecting there",
+            None => "is on no RDMA device any more: waiting for it",
         };
         self.connection
             .note_failure("address moved", Errno::AddressNotAvailable);
-        pr_info_ratelimited!("{}: the local address is {}\n", key, what);
+        pr_info_ratelimited!("{}: the local address {}\n", key, what);
         self.note(EndpointEvent::Moved);
     }
 
@@ -170,7 +170,7 @@ impl EndpointShared {
                 true
             }
             Ok((Err(reject), _)) => {
-                pr_info_ratelimited!("{}: the peer's reply does not do: {:?}\n", key, reject);
+                pr_info_ratelimited!("{}: the peer's reply is invalid: {:?}\n", key, reject);
                 false
             }
             Err(error) => {

@@ -111,7 +111,7 @@ impl QpContext {
         let room = self.device.pools.make_room(len);
         let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
         if lacks && !self.events.progress.has_ended() {
-            self.give_up_for_memory("no buffer to send", ENOMEM);
+            self.give_up_for_memory("send memory", ENOMEM);
         }
     }
 
@@ -189,10 +189,10 @@ impl QpContext {
             }
             WatchdogDecision::GiveUp => {
                 pr_warn_ratelimited!(
-                    "{}: the device does not report what was sent: giving the connection up\n",
+                    "{}: no completion of posted sends: dropping the connection\n",
                     this.connection.key
                 );
-                this.give_up_sending("no report");
+                this.give_up_sending("completion timeout");
             }
         }
     }

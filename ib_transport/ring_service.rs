@@ -193,12 +193,12 @@ impl QpContext {
                 Ok(_) => {}
                 Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
-                    this.give_up_for_memory("no receives", ENOMEM);
+                    this.give_up_for_memory("receive memory", ENOMEM);
                 }
                 Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
                 // The queue pair is being closed.
                 Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
-                Err(FillError::Failed(error)) => this.give_up("no receives", error),
+                Err(FillError::Failed(error)) => this.give_up("receive memory", error),
             }
         }
         if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
@@ -270,10 +270,10 @@ impl QpContext {
             qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(
-                "{}: giving the connection up for want of memory to receive\n",
+                "{}: no memory to receive: dropping the connection\n",
                 this.connection.key
             );
-            this.give_up_for_memory("no receives", ENOMEM);
+            this.give_up_for_memory("receive memory", ENOMEM);
         }
         NextCheck::Soon
     }

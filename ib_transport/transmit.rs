@@ -193,7 +193,7 @@ impl Link for Qp<QpContext> {
             pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
             context.fail();
         } else if failed {
-            context.give_up("next frame", EIO);
+            context.give_up("operation", EIO);
         }
     }
 }

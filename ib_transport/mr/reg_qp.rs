@@ -96,7 +96,7 @@ impl CmHandler for RegQpEnd {
         };
         if let Some((what, why)) = failure {
             pr_info_ratelimited!(
-                "connecting a device with itself to register memory: {} ({})\n",
+                "cannot connect the queue pairs that register memory: {} ({})\n",
                 what,
                 why
             );

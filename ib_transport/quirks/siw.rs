@@ -98,7 +98,7 @@ impl ReadQuiesce {
         for end in self.ends.iter_mut().filter(|end| !end.given_up) {
             if let Some(qp) = end.active_qp(endpoints) {
                 end.given_up = true;
-                qp.give_up_sending("reads");
+                qp.give_up_sending("quiesce timeout");
             }
         }
     }

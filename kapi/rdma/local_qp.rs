@@ -109,7 +109,7 @@ impl Drop for LocalVerbs {
             let flushed = unsafe { drain.as_ref().wait(self.qp) };
             if let Err(error) = flushed {
                 pr_warn!(
-                    "a device did not flush its own queue pair (error {})\n",
+                    "queue pair for registrations not flushed (error {}): destroying it anyway\n",
                     error.to_errno()
                 );
             }

@@ -214,8 +214,8 @@ impl Drop for Mr {
         self.pd.keep(place);
         self.pd.device().with_name(|name| {
             pr_warn_ratelimited!(
-                "{}: the device does not end a memory region (error {}): its pages stay pinned until the device is \
-                removed, or this module\n",
+                "{}: cannot deregister memory (error {}): its pages stay pinned until the device or this \
+                module is removed\n",
                 name,
                 error.to_errno()
             )

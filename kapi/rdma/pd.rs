@@ -171,7 +171,12 @@ impl PinnedDrop for Pd {
         let _ = self.release_kept();
         if self.stuck.load(ordering::Relaxed) {
             // The protection domain is leaked: the kernel would warn that it still has MRs.
-            let name = |name: &CStr| pr_err!("{}: a protection domain is left\n", name);
+            let name = |name: &CStr| {
+                pr_err!(
+                    "{}: leaking a protection domain: the device did not deregister its memory\n",
+                    name
+                )
+            };
             return self.device.with_name(name);
         }
         // SAFETY: By the type invariants `self` owns the protection domain. Its queue pairs and MRs

@@ -153,7 +153,7 @@ def test_strangers_are_collected(node, tools, guest, load):
     program.expect('^{"ok": 50, "ENOMEM": 70}$')
     assert len(strangers(node, guest)) == 50
     assert counters(node, guest)["conn_refused_limit"] == 70
-    reason = "programs of its user wait for 50 peers that have never answered"
+    reason = "its user has 50 connections to peers that have never answered"
     assert any(reason in line for line in node.log(mark)), node.log(mark)
     # A message that waits to be sent keeps its connection.
     program.write("\n")

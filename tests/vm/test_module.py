@@ -47,9 +47,9 @@ def test_unload_leaves_nothing(node, tools):
 
 
 @pytest.mark.parametrize("modules, told", (
-    (["rds"], "AF_RDS is taken: unload C RDS"),
-    (["rds_rdma", "rds"], "CM port 18634 is taken: unload C RDS"),
-    (["rds_tcp", "rds"], "AF_RDS is taken: unload C RDS"),
+    (["rds"], "AF_RDS is registered already: unload C RDS"),
+    (["rds_rdma", "rds"], "CM port 18634 is in use: unload C RDS"),
+    (["rds_tcp", "rds"], "AF_RDS is registered already: unload C RDS"),
 ), ids=("core", "rdma", "tcp"))
 def test_load_beside_c_rds_is_refused(modules, told, node):
     must(node.unload())

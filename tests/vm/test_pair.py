@@ -331,7 +331,7 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
         send.expect(f"^sent {count}$")
         wait_for(a, guest, lambda now: now["conn_keepalive_timeout"] > before["conn_keepalive_timeout"]
                  and now["conn_reset"] > before["conn_reset"])
-        assert f"error: <::ffff:{A},::ffff:{B},0> silence: {-errno.ETIMEDOUT}" in trace()
+        assert f"error: <::ffff:{A},::ffff:{B},0> keepalive timeout: {-errno.ETIMEDOUT}" in trace()
     read_late(send, recv, count)
     seen = counters(a, guest)
     assert (seen["conn_keepalive_sent"], seen["conn_keepalive_timeout"]) == (before["conn_keepalive_sent"] + 1, before["conn_keepalive_timeout"] + 1)

@@ -229,7 +229,7 @@ HARMLESS = [
 
 # The private data of requests, from source and target, and the text that the node logs.
 VERSION = "no common version"
-OTHERS = "it speaks for other addresses than its own"
+OTHERS = "its private data has other addresses than its CM header"
 BAD_REQUESTS = [
     ("no private data", lambda a, b: b"", "bad private data"),
     ("only addresses", lambda a, b: private(a, b)[:8 if "." in a else 32], "bad private data"),
@@ -282,7 +282,7 @@ GOOD_REQUESTS = [
 BAD_REPLIES = [
     ("no private data", lambda a, b: b"", "malformed"),
     ("zeros", lambda a, b: bytes(56), "malformed"),
-    ("noise", lambda a, b: b"\xa5" * 56, "does not do"),
+    ("noise", lambda a, b: b"\xa5" * 56, "is invalid"),
     ("another's address", lambda a, b: private(neighbour(a), b), "Addresses"),
     ("to another", lambda a, b: private(a, neighbour(b)), "Addresses"),
     ("the wrong way round", lambda a, b: private(b, a), "Addresses"),
