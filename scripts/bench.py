@@ -260,9 +260,9 @@ def print_table(found, base):
 
 def add_arguments(parser):
     """Adds the arguments of all benchmarks that run machines of both implementations."""
-    parser.add_argument("--impls", default="c,rust", help="c, rust or both [default: both]")
+    parser.add_argument("--impls", default="c,rust", help="implementations to measure: c, rust or c,rust [default: both]")
     parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
-    parser.add_argument("--ko", type=Path, help="measure this rds_rust.ko")
+    parser.add_argument("--ko", type=Path, help="module to measure [default: the one that is built here]")
 
 
 def check(parser, args):
@@ -278,16 +278,16 @@ def check(parser, args):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     names = ", ".join(x.name for x in ROWS)
-    parser.add_argument("--rows", default="", help=f"comma-separated, of: {names} [default: all]")
+    parser.add_argument("--rows", default="", help=f"rows to measure, comma-separated [default: all]: {names}")
     add_arguments(parser)
-    parser.add_argument("--base", type=Path, help="compare with a file that --out or --counts wrote")
-    parser.add_argument("--counts", type=Path, help="write what each row took with this module to this file, as JSON")
+    parser.add_argument("--base", type=Path, help="compare with this file of --out or --counts")
+    parser.add_argument("--counts", type=Path, help="write the numbers of each row of this module to this file, as JSON")
     parser.add_argument("--strict", action="store_true",
-                        help=f"fail if a row took {100 * MOST_GROWTH:.0f} %% more than --base has")
+                        help=f"fail if a row took {100 * MOST_GROWTH:.0f} %% more than in --base")
     parser.add_argument("--profile", type=Path, metavar="DIR",
                         help="count the instructions of each function, into files in DIR")
-    parser.add_argument("--quick", action="store_true", help="a few samples of each row")
-    parser.add_argument("--kdir", type=Path, help="on this kernel, which has to be like ours")
+    parser.add_argument("--quick", action="store_true", help="take only a few samples of each row")
+    parser.add_argument("--kdir", type=Path, help="build of another kernel to measure on, with the same configuration")
     args = parser.parse_args(argv)
     if args.strict and not args.base:
         parser.error("--strict needs --base")

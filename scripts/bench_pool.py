@@ -100,9 +100,9 @@ def print_table(rows):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="up to 10 connections")
+    parser.add_argument("--quick", action="store_true", help="measure with at most 10 connections")
     parser.add_argument("--strict", action="store_true",
-                        help="each mapping leaves the IOTLB at once when it ends")
+                        help="let the IOMMU flush the IOTLB at each unmapping")
     parser.add_argument("--out", type=Path, help="write the rows to this file, as JSON")
     args = parser.parse_args(argv)
     if not MODULE.exists():

@@ -216,11 +216,11 @@ def print_table(found, counts):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--connections", default="", metavar="N,...",
-                        help=f"how many, rising [default: {','.join(map(str, COUNTS))}]")
+                        help=f"numbers of connections, in ascending order [default: {','.join(map(str, COUNTS))}]")
     bench.add_arguments(parser)
-    parser.add_argument("--quick", action="store_true", help="few connections, few samples")
+    parser.add_argument("--quick", action="store_true", help="measure with few connections and samples")
     parser.add_argument("--strict", action="store_true",
-                        help=f"fail if this module has growth of more than {GROWTH}")
+                        help=f"fail if a number of this module grows by more than {GROWTH}")
     args = parser.parse_args(argv)
     bench.check(parser, args)
     args.connections = [int(x) for x in args.connections.split(",") if x] or list(

@@ -480,14 +480,14 @@ def part(all_jobs, k, n):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--fast", action="store_true", help="of the tests in machines only a few")
+    which.add_argument("--fast", action="store_true", help="run only a few of the tests in virtual machines")
     which.add_argument(
-        "--long", action="store_true", help="the tests in machines that are left out else"
+        "--long", action="store_true", help="run the tests in virtual machines that take hours"
     )
     parser.add_argument(
-        "--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: the Kth of N parts"
+        "--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: run part K of N"
     )
-    parser.add_argument("--seed", type=int, help="of the random order of --long")
+    parser.add_argument("--seed", type=int, help="seed of the random order of --long")
     args = parser.parse_args()
     os.chdir(TOP)
     # FLAVOR is a variable of other targets: both kernels are tested.

@@ -139,14 +139,14 @@ def ask(flavor, request):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "tests", nargs="*", help="files of tests/vm, or node ids; none: all of them"
+        "tests", nargs="*", help="files of tests/vm, or ids of tests [default: all]"
     )
-    parser.add_argument("-k", help="an expression that chooses tests, as pytest has it")
+    parser.add_argument("-k", help="expression that selects tests, as for pytest")
     parser.add_argument("--flavor", default="release", choices=("release", "debug"))
     parser.add_argument("--keep", action="store_true", help="keep the guests for the next run")
-    parser.add_argument("--stop", action="store_true", help="end the guests that were kept")
+    parser.add_argument("--stop", action="store_true", help="stop the guests that were kept")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--more", default="", help="more options of pytest", type=str)
+    parser.add_argument("--more", default="", help="further options for pytest", type=str)
     args = parser.parse_args()
     args.more = args.more.split()
     if args.serve:

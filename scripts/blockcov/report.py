@@ -134,12 +134,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("missed", "cover"))
     parser.add_argument("folders", nargs="+", type=Path,
-                        help="folders of --coverage, of one build of the module")
+                        help="folders written by --coverage, with one build of the module")
     parser.add_argument("--seconds", type=Path,
-                        help="cover: a JSON file, {name of a test: seconds}")
-    parser.add_argument("--within", type=float, help="cover: how many seconds all tests may take")
-    parser.add_argument("--json", type=Path, help="cover: write it to this file, too")
-    parser.add_argument("--redundant", type=Path, help="cover: write to this file which tests could be left out")
+                        help="cover: a JSON file with the seconds of each test by its name")
+    parser.add_argument("--within", type=float, help="cover: limit of the sum of seconds of all tests")
+    parser.add_argument("--json", type=Path, help="cover: also write the result to this file")
+    parser.add_argument("--redundant", type=Path, help="cover: write the redundant tests to this file")
     args = parser.parse_args()
     try:
         run = Run(args.folders)

@@ -8,15 +8,15 @@ use clap::Parser;
 use crate::rows::Row;
 
 const ABOUT: &str = "\
-Measures with the clock, one operation at a time. On an emulated machine with one CPU whose clock
+Measures one operation at a time with the clock. On an emulated machine with one CPU whose clock
 counts instructions (QEMU: -smp 1 -icount shift=0,sleep=off), a nanosecond is an instruction, and
-the results repeat; elsewhere they are times.
+the results are reproducible. On other machines they are times.
 
 Prints one line of JSON for each row: its name, the unit of its numbers (instructions, KiB or
 nanoseconds), the number of samples, their median (p50), mean, smallest and largest, and how many
 operations ran between the marks for a profiler.";
 
-/// Measures what operations on RDS sockets cost, with both ends in this process
+/// Measures the cost of operations on RDS sockets, with both ends in this process
 #[derive(Parser, Debug)]
 #[command(version, long_about = ABOUT)]
 pub(crate) struct Args {
@@ -28,11 +28,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// A few samples of each row, to see that it works
+    /// Take only a few samples of each row, for tests
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Samples of each row [default: as many as the row needs]
+    /// Number of samples of each row [default: depends on the row]
     #[arg(long, value_name = "N")]
     pub(crate) samples: Option<usize>,
 
@@ -40,26 +40,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "10.9.0.1")]
     pub(crate) local: Ipv4Addr,
 
-    /// Address of another RDMA device of this machine, joined with the first
+    /// Address of another RDMA device of this machine, connected to the first
     #[arg(long, value_name = "ADDRESS", default_value = "10.9.0.2")]
     pub(crate) remote: Ipv4Addr,
 
-    /// Pairs of addresses for new connections: the first is next to --local, the next is next to
-    /// that, and so on
+    /// Number of address pairs for new connections, which follow --local and --remote
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) peers: u8,
 
-    /// Instead of rows: what operations cost with so many connections, 10 to an address, and that
-    /// to two others with 5 types of service each
+    /// Measure the cost of operations with this many connections instead of rows: 10 from each local
+    /// address, to two peers with 5 types of service each
     #[arg(long, value_name = "N", conflicts_with = "rows",
           value_parser = clap::value_parser!(u16).range(1..=2540))]
     pub(crate) connections: Option<u16>,
 
-    /// So many of these connections are there already
+    /// Number of these connections that exist already
     #[arg(long, value_name = "N", default_value_t = 0, requires = "connections")]
     pub(crate) known: u16,
 
-    /// Asks for all of these connections at once, and measures nothing else
+    /// Request all of these connections at once, and measure nothing else
     #[arg(long, requires = "connections")]
     pub(crate) storm: bool,
 }

@@ -20,7 +20,7 @@ impl Memory {
     /// Measures the present use. Only differences between two of these values have a meaning.
     pub(crate) fn now() -> Result<Self> {
         let text = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-        let slab = meminfo(&text, "Slab:").context("/proc/meminfo does not tell of slabs")?;
+        let slab = meminfo(&text, "Slab:").context("/proc/meminfo has no line of slabs")?;
         Ok(Self {
             all: -(free_kib()? as f64),
             slab: slab as f64,
@@ -46,9 +46,9 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
 /// allocations. The kernel's own sum omits the latter.
 fn free_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/zoneinfo").context("cannot read /proc/zoneinfo")?;
-    let pages = free_pages(&text).context("/proc/zoneinfo is not as it should be")?;
+    let pages = free_pages(&text).context("/proc/zoneinfo has an unknown format")?;
     if pages == 0 {
-        bail!("/proc/zoneinfo knows of no free pages");
+        bail!("/proc/zoneinfo has no number of free pages");
     }
     Ok(pages * PAGE_KIB)
 }

@@ -76,7 +76,7 @@ fn operations(
 }
 
 fn all_of(memory: &Memory, size: usize) -> Result<Area<'_>> {
-    memory.area(0, size).context("memory that is not all there")
+    memory.area(0, size).context("memory of another length")
 }
 
 /// Waits until the kernel reports the end of the operation, which must be successful.

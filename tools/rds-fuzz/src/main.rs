@@ -29,30 +29,30 @@ use run::{Common, Counts, Runner, Sockets, ERRORS};
 /// Time limit for the processes to end after their time is over.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// Makes random calls on RDS sockets, good and bad ones
+/// Makes random calls on RDS sockets, valid and invalid ones
 ///
-/// Prints one line of JSON: the seed, and how often each call ended in which way. The exit status is 1 if
-/// a process did not end. With more than one thread or process the order of calls, and so their answers, is
-/// never quite the same again; the calls of each thread are.
+/// Prints one line of JSON: the seed, and the number of results of each kind for each call. The exit status is
+/// 1 if a process did not end. The seed determines the calls of each thread, but not the order of calls of
+/// several threads or processes.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Args {
-    /// How long, in seconds
+    /// Duration, in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// The seed; a new one each time if it is left out
+    /// Seed of the calls [default: a new one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Processes with sockets of their own
+    /// Number of processes, each with its own sockets
     #[arg(long, default_value_t = 2)]
     processes: u64,
-    /// Threads of each process, which share its sockets
+    /// Number of threads of each process, which share its sockets
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Print as "reached" which addresses of the kernel's code the calls came by, where it was built for KCOV
+    /// Print as "reached" the addresses of kernel code that the calls have executed (needs KCOV)
     #[arg(long)]
     coverage: bool,
-    /// The addresses that are bound and sent to
+    /// Addresses to bind and to send to
     #[arg(required = true)]
     hosts: Vec<IpAddr>,
 }

@@ -10,46 +10,46 @@ use crate::tables::Kind;
 
 const EXAMPLES: &str = "\
 Examples:
-  rds-info                 every table that this kernel has
-  rds-info -n              is the connection to a peer up?
-  rds-info -an             the same, with those over IPv6
-  rds-info -c              what was sent, received, dropped, and why
-  rds-info -Iv             queue pairs, with what their devices allow
+  rds-info                 all tables of this kernel
+  rds-info -n              connections over IPv4, with their state
+  rds-info -an             connections over IPv4 and IPv6
+  rds-info -c              counters of messages sent, received and dropped
+  rds-info -Iv             queue pairs, with the limits of their devices
   rds-info -Nk             the sockets of all network namespaces
-  rds-info --holders       which processes keep the module from being unloaded
-  rds-info --report x.tar  what a report of a defect should have
+  rds-info --holders       processes whose sockets prevent unloading the module
+  rds-info --report x.tar  archive for the report of a defect
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
 
-Flags of a connection (Flgs): s: a message is just being sent, c: being set up, C: up, E: in
-error, which only Oracle's kernel tells. NextTX is the number of the next message to the peer,
-NextRX the number that the next message from the peer should have. With rds_rust C is also a
-connection that has given up its queue pair until there is something to send, which JSON calls
-\"resting\", too.
+Flags of a connection (Flgs): s: a message is being sent, c: connecting, C: connected, E: error
+(Oracle's kernels only). NextTX is the sequence number of the next message to the peer, NextRX that
+of the next message expected from the peer. With rds_rust C is also shown for an idle connection
+that has released its queue pair until there is something to send; JSON adds the flag \"resting\".
 
-The columns are those of Oracle's rds-tools, but for Cong, Pid and Comm of sockets, which only Oracle's
-kernels tell; Inode is what the links of /proc/PID/fd have. Those that -o may name: cache_allocs, recv_alloc_ctr,
+The columns are those of Oracle's rds-tools, except Cong, Pid and Comm of sockets, which only Oracle's
+kernels report. Inode is the number in the links of /proc/PID/fd. Columns for -o: cache_allocs, recv_alloc_ctr,
 recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes, r_read_bytes, r_write_bytes,
-tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector, rcq_vector. Other names are passed
-over; what the kernel does not tell is 0.
+tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector, rcq_vector. Other names are ignored.
+A column that the kernel does not report is 0.
 
-With --json the output is one object, with a list for each table that was asked for, or null if
-the kernel does not have the table. With -N it has a list of namespaces, each with its tables.
+With --json the output is one object. It has a list for each requested table, or null if the kernel
+does not have the table. With -N it has a list of namespaces, each with its tables.
 
-A table that the kernel does not have, or the transport of which is not loaded, is named on the
-standard error output, and that is no failure. The exit status is 0 if all went well, 1 if not, 2
-for a wrong command line.";
+A table that the kernel does not have, or whose transport is not loaded, is named on the standard
+error output, which is not an error.
 
-/// Shows what the kernel tells of its RDS sockets, connections, messages and counters.
+The exit status is 0 on success, 1 on an error, 2 if the command line is invalid.";
+
+/// Shows the kernel's tables of RDS sockets, connections, messages and counters.
 ///
-/// Without options that name a table, shows all of them.
+/// Without an option that selects a table, shows all tables.
 #[derive(Parser, Debug)]
 #[command(version, disable_version_flag = true, args_override_self = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Counters of the whole machine, since the module was loaded
+    /// Counters of this node since the module was loaded
     #[arg(short = 'c', long)]
     counters: bool,
 
-    /// Sockets: addresses, limits of their buffers, inode number
+    /// Sockets: addresses, buffer limits, inode number
     #[arg(short = 'k', long)]
     sockets: bool,
 
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long)]
     connections: bool,
 
-    /// Paths of connections, which only Oracle's kernels tell of
+    /// Paths of connections (Oracle's kernels only)
     #[arg(short = 'p', long)]
     paths: bool,
 
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(short = 's', long)]
     send: bool,
 
-    /// Messages that were sent, and that the peer has not confirmed
+    /// Messages that were sent and that the peer has not acknowledged
     #[arg(short = 't', long)]
     retrans: bool,
 
@@ -81,35 +81,35 @@ pub(crate) struct Args {
     #[arg(short = 'I', long)]
     ib: bool,
 
-    /// Show what has IPv6 addresses, too [default: IPv4 alone]
+    /// Include IPv6 [default: IPv4 only]
     #[arg(short = 'a', long)]
     pub(crate) all_addresses: bool,
 
-    /// More about each queue pair
+    /// More details of each queue pair
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// More columns of queue pairs, by their names: cache_allocs, and others that only Oracle's kernels fill
+    /// More columns of queue pairs: cache_allocs, and others that only Oracle's kernels report
     #[arg(short = 'o', long, value_name = "NAMES")]
     pub(crate) columns: Option<Columns>,
 
-    /// Show the tables of each network namespace that a process is in
+    /// Show the tables of all network namespaces that have processes
     #[arg(short = 'N', long)]
     pub(crate) all_namespaces: bool,
 
-    /// Print one object of JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The processes that have RDS sockets open, which keep the module from being unloaded
+    /// Processes with open RDS sockets, which prevent unloading the module
     #[arg(long, conflicts_with_all = TABLES)]
     pub(crate) holders: bool,
 
-    /// Write a tar archive for the report of a defect: the tables, the module, its settings, RDMA devices
+    /// Write a tar archive for the report of a defect: tables, module, settings, RDMA devices
     #[arg(long, value_name = "FILE", conflicts_with_all = TABLES, conflicts_with_all = ["holders", "json"])]
     pub(crate) report: Option<PathBuf>,
 
-    /// Print the version of this program, and that of the module that is loaded
+    /// Print the versions of this program and of the loaded module
     #[arg(short = 'V', long)]
     pub(crate) version: bool,
 }

@@ -58,7 +58,7 @@ fn show_holders(json: bool) -> Result<bool> {
     if json {
         let object = Map::from_iter([(
             "holders".to_owned(),
-            serde_json::to_value(&holders.found).context("cannot make JSON of it")?,
+            serde_json::to_value(&holders.found).context("cannot convert to JSON")?,
         )]);
         print(&format!("{}\n", Value::Object(object)))?;
     } else {
@@ -66,7 +66,7 @@ fn show_holders(json: bool) -> Result<bool> {
     }
     if holders.denied > 0 {
         complain(format_args!(
-            "{} processes of others could not be looked at: run as root to see them",
+            "no permission to examine {} processes: run as root to include them",
             holders.denied
         ));
     }

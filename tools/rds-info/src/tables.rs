@@ -147,13 +147,13 @@ impl Kind {
 
     fn json_of<R: Record + Serialize>(self, table: &Table, family: Family) -> Result<Value> {
         let records: Vec<R> = self.records(table, family)?;
-        serde_json::to_value(records).context("cannot make JSON of a table")
+        serde_json::to_value(records).context("cannot convert a table to JSON")
     }
 
     fn records<R: Record>(self, table: &Table, family: Family) -> Result<Vec<R>> {
         decode(table, family).with_context(|| {
             let (what, len, each) = (self.description(), table.data.len(), table.each);
-            format!("the kernel's table of {what} has {len} bytes, and {each} for each record")
+            format!("the kernel's table of {what} has {len} bytes, with records of {each} bytes")
         })
     }
 }

@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 fn run(args: Vec<OsString>) -> Result<()> {
     ensure!(
         args.len() == 1,
-        "usage: rds-pages DIR, which is made as /usr/share is"
+        "usage: rds-pages DIR, which gets the structure of /usr/share"
     );
     for command in commands() {
         write(command, Path::new(&args[0]))?;
@@ -72,7 +72,7 @@ fn write(mut command: Command, dir: &Path) -> Result<()> {
 }
 
 fn make_dir(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+    fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 #[cfg(test)]

@@ -11,39 +11,39 @@ use rds_socket::PING_PORT;
 const EXAMPLES: &str = "\
 Examples:
   rds-ping -c 3 10.0.0.2               three pings, one a second
-  rds-ping -c 1 -W 5 fd00::2           is the node there? answer or give up within 5 s
-  rds-ping -i 0.1 -I 10.0.0.1 10.0.0.2 ten a second, from one of several local addresses
-  rds-ping -Q 4 10.0.0.2               over the connection of type of service 4
+  rds-ping -c 1 -W 5 fd00::2           one ping that fails after 5 s without an answer
+  rds-ping -i 0.1 -I 10.0.0.1 10.0.0.2 ten pings a second from this local address
+  rds-ping -Q 4 10.0.0.2               on the connection with type of service 4
 
-Each answer is one line, the number of the ping and its round trip:
+Each answer is one line: the sequence number of the ping and its round-trip time.
    1: 127 usec
 The first ping includes the time to set up the connection. RDS retransmits until the peer answers,
-so a lost ping means that the peer or the way to it was down for the whole of the timeout, that its
-sysctl net.rds.ping_enable is 0, or that it runs no RDS.
+so a lost ping has one of these causes: the peer or the path to it was down for the whole timeout,
+its sysctl net.rds.ping_enable is 0, or it does not run RDS.
 
-The exit status is 0 if every ping was answered, 1 if not, 2 for a wrong command line.";
+The exit status is 0 if every ping was answered, 1 if not, 2 if the command line is invalid.";
 
 /// Largest accepted time: longer than any useful one, and too short for sums of times to overflow.
 const LONGEST: Duration = Duration::from_secs(1_000_000);
 
-/// Measures the round trip to an RDS node.
+/// Measures the round-trip time to an RDS node.
 ///
-/// Sends empty messages to port 0 of the destination, which the kernel there answers itself.
+/// Sends empty messages to port 0 of the destination. The kernel of the destination answers them.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Address or name of the node to ping, IPv4 or IPv6
+    /// IPv4 or IPv6 address, or name, of the node
     pub(crate) destination: String,
 
-    /// Stop after this many pings [default: on SIGINT]
+    /// Number of pings to send [default: until SIGINT]
     #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 
-    /// Time from ping to ping, in seconds or with the suffix ms or us; 0: as fast as answers come
+    /// Interval between pings, in seconds or with the suffix ms or us; 0: after each answer
     #[arg(short = 'i', long, value_name = "TIME", default_value = "1", value_parser = duration)]
     pub(crate) interval: Duration,
 
-    /// Local address to ping from [default: as the routing table says]
+    /// Local address to send from [default: the one that the routing table selects]
     #[arg(short = 'I', long, value_name = "ADDRESS")]
     pub(crate) source: Option<String>,
 
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(short = 'Q', long, value_name = "TOS")]
     pub(crate) tos: Option<u8>,
 
-    /// How long to wait for an answer, in seconds or with the suffix ms or us
+    /// Time limit for an answer, in seconds or with the suffix ms or us
     #[arg(short = 'W', long, value_name = "TIME", default_value = "10", value_parser = duration)]
     pub(crate) timeout: Duration,
 }

@@ -10,50 +10,50 @@ use crate::message::HEADER;
 use crate::options::{Mode, Options, Own, Rdma};
 
 const ABOUT: &str = "\
-Verified RDS messages between many tasks of two nodes, and how fast they are.
+Sends and verifies RDS messages between many tasks of two nodes, and measures their speed.
 
-Start it on one node without -s: it is passive, and waits. Start it on another node, or on the
-same one, with -s and the address of the first: it is active, and its options count for both.
+Without -s this is the passive end, which waits for the active end. The active end has -s with the
+address of the passive end, on another node or on the same one. Its options apply to both ends.
 
-Each end has as many tasks as -t says, with a socket of its own each, on the ports that follow
-that of -p. Each task sends requests to each task of the other end, and keeps as many without an
-answer as -d says. Each request is answered with an ack. When the time is over (-T, or SIGINT to
-the active end), all requests are still answered, and the two ends compare what they counted.
+Each end runs the number of tasks of -t. Each task has its own socket, on the ports after that of
+-p. Each task sends requests to each task of the other end, with at most -d unanswered ones to each.
+Each request is answered with an ack. When the time is over (-T, or SIGINT to the active end), the
+remaining requests are answered, and the two ends compare their counts.
 
-With -D or --atomics, each request tells the cookie of memory that the task has registered, and
-the ack comes with an operation on that memory: by turns an RDMA write to it, an RDMA read from
-it, and a fetch-and-add, as far as they are asked for. What they bring is verified.
+With -D or --atomics, each request has the cookie of memory that the task has registered, and the
+ack comes with an operation on that memory: an RDMA write, an RDMA read and a fetch-and-add in turn,
+as far as they are selected. The transferred data are verified.
 
-A message that is lost, comes twice, late, at the wrong socket, or with a wrong byte ends the
-test on both ends with an error that says so.";
+A message that is lost, duplicated, out of order, corrupted or delivered to the wrong socket ends
+the test on both ends, with an error that names the defect.";
 
 const EXAMPLES: &str = "\
 Examples:
   10.0.0.2$ rds-stress
   10.0.0.1$ rds-stress -s 10.0.0.2 -q 4096 -t 2 -d 2 -T 10
 
-  With each request an RDMA of 64 KiB, in four pieces:
+  RDMA of 64 KiB with each request, in four buffers:
   10.0.0.1$ rds-stress -s 10.0.0.2 -q 256 -D 16K -I 4 -T 10
 
-  One node with two RDMA addresses, or with none:
+  Both ends on one node, with two RDMA addresses, or without any:
   $ rds-stress -r 10.0.0.2 & rds-stress -r 10.0.0.1 -s 10.0.0.2 -T 10
   $ rds-stress -r 127.0.0.1 & rds-stress -r 127.0.0.1 -s 127.0.0.1 -T 10
 
-Columns, one row a second and the average at the end:
+Columns; one row per second, and the averages at the end:
   tsks       tasks of this end
   tx/s rx/s  requests sent and received
   tx+rx K/s  KiB of requests and acks, sent and received
-  mbi mbo    KiB that RDMA moved into the memory of this end, and out of it
-  tx us/c    microseconds in a call to send a request
+  mbi mbo    KiB that RDMA has transferred to and from the memory of this end
+  tx us/c    microseconds per call that sends a request
   rtt us     microseconds from a request to its ack
-  cpu %      time that the CPUs of this node were busy; -1.00 without -c
-Rates are counted from 2 s after the start.
+  cpu %      utilization of the CPUs of this node; -1.00 without -c
+Measurement begins 2 s after the start.
 
-The two ends agree over TCP, on the port of -p. They have to be this rds-stress: that of Oracle
-has the same options and columns, and a protocol of its own.
+The two ends coordinate over TCP, on the port of -p. Both must be this rds-stress. That of Oracle
+has the same options and columns, but another protocol.
 
-The exit status is 0 if every message came as it should, 1 if not or if the test could not be
-run, 2 for a wrong command line.";
+The exit status is 0 if every message was delivered correctly, 1 if not or if the test could not be
+run, 2 if the command line is invalid.";
 
 /// Abbreviations of long options. An option may be abbreviated as far as it is unambiguous.
 /// Abbreviations that Oracle's tool accepts have to work here, where --timeout and --version exist,
@@ -63,30 +63,30 @@ const VERIFY: [&str; 3] = ["v", "ve", "ver"];
 
 /// The options, which are those of Oracle's rds-stress.
 #[derive(Parser, Debug)]
-#[command(version, disable_version_flag = true, infer_long_args = true, args_override_self = true, about = "Verified RDS messages between many tasks of two nodes, and how fast they are",
+#[command(version, disable_version_flag = true, infer_long_args = true, args_override_self = true, about = "Sends and verifies RDS messages between many tasks of two nodes, and measures their speed",
           long_about = ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Local address [default: the one of the TCP connection]
+    /// Local address [default: that of the TCP connection]
     #[arg(short = 'r', long, value_name = "ADDRESS")]
     pub(crate) recv_addr: Option<String>,
 
-    /// TCP port; the RDS sockets have the ports after it
+    /// TCP port; the RDS sockets use the ports after it
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 4000, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
-    /// Address of the passive end. Without it, be the passive end
+    /// Address of the passive end; without it, this is the passive end
     #[arg(short = 's', long, value_name = "ADDRESS")]
     pub(crate) send_addr: Option<String>,
 
-    /// How often to try again each second when the passive end is not there
+    /// Number of further attempts to connect to the passive end, one per second
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) connect_retries: u32,
 
-    /// Have the connection to the address of -s made anew, do no more, and say nothing
+    /// Reset the RDS connection to the address of -s, without a test or output
     #[arg(long, requires = "send_addr")]
     pub(crate) reset: bool,
 
-    /// Print the version. -V is Oracle's --trace
+    /// Print the version (-V is --trace, as in Oracle's tool)
     #[arg(long, action = clap::ArgAction::Version)]
     version: Option<bool>,
 
@@ -100,45 +100,45 @@ pub(crate) struct Args {
     rdma: RdmaArgs,
 }
 
-/// What each end decides for itself.
+/// Options of one end.
 #[derive(ClapArgs, Debug)]
-#[command(next_help_heading = "Options of either end, which count for that end")]
+#[command(next_help_heading = "Options of either end, which apply to that end")]
 struct OwnArgs {
-    /// Measure how busy the CPUs are
+    /// Measure the utilization of the CPUs
     #[arg(short = 'c', long)]
     report_cpu: bool,
 
-    /// In the end, print how many round trips took how long
+    /// Print a histogram of round-trip times at the end
     #[arg(long)]
     show_histogram: bool,
 
-    /// Print each round trip that takes longer, to the standard error output
+    /// Print round trips that take longer to the standard error output
     #[arg(long, value_name = "MICROSECONDS", value_parser = size)]
     show_outliers: Option<u32>,
 
-    /// SIGINT ends the test in its midst. Whatever does, each task then calls RDS_CANCEL_SENT_TO for each task of
-    /// the other end, and prints how long that took
+    /// Let SIGINT abort the test. When the test is aborted, each task calls RDS_CANCEL_SENT_TO for each task of
+    /// the other end, and prints the duration
     #[arg(long)]
     cancel_sent_to: bool,
 
-    /// End the test in its midst when rows have been printed for so long; 0: never
+    /// Abort the test this long after the first row; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = size)]
     abort_after: u32,
 
-    /// Of no effect: Oracle's tool asks with each message how much more there is (SO_RDS_INQ), this one never does
+    /// No effect: this tool never requests the number of unread bytes (SO_RDS_INQ), as Oracle's does
     #[arg(long)]
     disable_inq: bool,
 }
 
-/// What the active end decides for both.
+/// Options that the active end sets for both.
 #[derive(ClapArgs, Debug)]
-#[command(next_help_heading = "Options of the active end, which count for both")]
+#[command(next_help_heading = "Options of the active end, which apply to both")]
 struct Both {
-    /// Bytes of an ack, or with the suffix K or M. The least has a header alone
+    /// Size of an ack in bytes, or with the suffix K or M; the minimum is a header
     #[arg(short = 'a', long, value_name = "SIZE", default_value_t = HEADER as u32, value_parser = size)]
     ack_bytes: u32,
 
-    /// Bytes of a request, or with the suffix K or M; up to 1M
+    /// Size of a request in bytes, or with the suffix K or M; up to 1M
     #[arg(short = 'q', long, value_name = "SIZE", default_value_t = 1024, value_parser = size)]
     req_bytes: u32,
 
@@ -146,15 +146,15 @@ struct Both {
     #[arg(short = 'o', long)]
     one_way: bool,
 
-    /// Requests of a task to another that wait for their ack
+    /// Maximum number of unanswered requests of one task to another
     #[arg(short = 'd', long, value_name = "N", default_value_t = 1)]
     depth: u32,
 
-    /// Tasks of each end
+    /// Number of tasks of each end
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
     tasks: u16,
 
-    /// How long to send; 0: until SIGINT
+    /// Duration of the test; 0: until SIGINT
     #[arg(short = 'T', long, value_name = "SECONDS", default_value_t = 0, aliases = TIME)]
     time: u32,
 
@@ -162,15 +162,15 @@ struct Both {
     #[arg(short = 'Q', long, value_name = "TOS")]
     tos: Option<u8>,
 
-    /// Verify every byte of every message, which is the default; for scripts that ask for it
+    /// Verify every byte of every message (the default)
     #[arg(short = 'v', long, aliases = VERIFY)]
     verify: bool,
 
-    /// Verify no more than the headers, to measure without the cost of it
+    /// Verify only the headers, to measure without the cost of verification
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
 
-    /// Print the summary alone
+    /// Print only the summary
     #[arg(short = 'z', long)]
     report_summary: bool,
 
@@ -182,72 +182,72 @@ struct Both {
     #[arg(short = 'V', long)]
     trace: bool,
 
-    /// Print the options first
+    /// Print the options before the test
     #[arg(long)]
     show_params: bool,
 
-    /// Print rows for scripts: CSV behind "::", with counters of the kernel
+    /// Print rows for scripts: CSV after "::", with counters of the kernel
     #[arg(long)]
     show_perfdata: bool,
 
-    /// 1: wait to be told which congested ports have room again (RDS_CONG_MONITOR), 0: try them again and again
+    /// 1: wait for notifications that congested ports have room (RDS_CONG_MONITOR), 0: try again periodically
     #[arg(long, value_name = "0|1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
     use_cong_monitor: bool,
 
-    /// Not there, and refused in words.
+    /// Not supported; refused with an explanation.
     #[arg(long, hide = true)]
     r#async: bool,
 
-    /// Fail when nothing has moved for this many seconds
+    /// Fail after this many seconds without progress
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u32,
 }
 
-/// Those for operations on memory, the names of which are Oracle's but for that of atomics.
+/// Options of operations on memory. All names but that of atomics are Oracle's.
 #[derive(ClapArgs, Debug)]
-#[command(next_help_heading = "RDMA options of the active end, which count for both")]
+#[command(next_help_heading = "RDMA options of the active end, which apply to both")]
 struct RdmaArgs {
-    /// Bytes of a buffer that RDMA moves for each request, or with the suffix K or M
+    /// Size in bytes of a buffer for the RDMA of each request, or with the suffix K or M
     #[arg(short = 'D', long, value_name = "SIZE", default_value_t = 0, value_parser = size)]
     rdma_bytes: u32,
 
-    /// Local buffers of an RDMA, each of the bytes of -D; up to 512, and up to 1M in all
+    /// Number of local buffers of an RDMA operation, each of the size of -D; up to 512, and up to 1M in all
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1)]
     rdma_buffers: u32,
 
-    /// 0: RDMA writes and reads by turns, 1: reads, 2: writes
+    /// 0: RDMA writes and reads in turn, 1: reads, 2: writes
     #[arg(short = 'M', long, value_name = "0|1|2", default_value = "0", value_parser = mode)]
     rdma_mode: Mode,
 
-    /// Also, or without -D alone, atomic additions to a number in the other end's memory
+    /// Atomic fetch-and-add on the other end's memory, in addition to -D or alone
     #[arg(long)]
     atomics: bool,
 
-    /// A region goes with its first use; the default is 1 but with --rdma-cache-mrs 1
+    /// Release a region after its first use; the default is 1, with --rdma-cache-mrs 1 it is 0
     #[arg(long, value_name = "0|1", value_parser = switch)]
     rdma_use_once: Option<bool>,
 
-    /// Register with RDS_GET_MR, not with the message; the default is 0 but with --rdma-cache-mrs 1
+    /// Register with RDS_GET_MR, not with the message; the default is 0, with --rdma-cache-mrs 1 it is 1
     #[arg(long, value_name = "0|1", value_parser = switch)]
     rdma_use_get_mr: Option<bool>,
 
-    /// Keep regions for all requests
+    /// Use the same regions for all requests
     #[arg(long, value_name = "0|1", default_value = "0", value_parser = switch, action = clap::ArgAction::Set)]
     rdma_cache_mrs: bool,
 
-    /// Where in a page the memory begins, in bytes
+    /// Offset of the memory in its page, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     rdma_alignment: u32,
 
-    /// An ack waits for its RDMA read: always 1
+    /// Send an ack after its RDMA read has completed; always 1
     #[arg(long, value_name = "1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
     rdma_use_fence: bool,
 
-    /// Of no effect, as in Oracle's tool
+    /// No effect, as in Oracle's tool
     #[arg(long, hide = true, value_name = "0|1", value_parser = switch)]
     rdma_use_notify: Option<bool>,
 
-    /// Not there, and refused in words.
+    /// Not supported; refused with an explanation.
     #[arg(long, hide = true)]
     rdma_key_o_meter: bool,
 }
@@ -255,12 +255,12 @@ struct RdmaArgs {
 impl RdmaArgs {
     fn options(&self) -> Result<Rdma> {
         if self.rdma_key_o_meter {
-            bail!("--rdma-key-o-meter: this rds-stress does not count keys that come again");
+            bail!("--rdma-key-o-meter: this rds-stress does not count reused keys");
         }
         if !self.rdma_use_fence {
             bail!(
-                "--rdma-use-fence 0: without the fence memory is used anew while it is still read, \
-                 and what is read cannot be verified"
+                "--rdma-use-fence 0: without the fence memory is reused while it is still read, \
+                 so the data cannot be verified"
             );
         }
         Ok(Rdma {
@@ -292,7 +292,9 @@ impl Args {
     /// Returns the options that both ends need.
     pub(crate) fn options(&self) -> Result<Options> {
         if self.both.r#async {
-            bail!("--async: no kernel of Linux but Oracle's tells how a send has ended (RDS_CMSG_ASYNC_SEND)");
+            bail!(
+                "--async: only Oracle's kernels report the status of sends (RDS_CMSG_ASYNC_SEND)"
+            );
         }
         let options = Options {
             req_bytes: self.both.req_bytes,

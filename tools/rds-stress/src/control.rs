@@ -139,7 +139,7 @@ impl Control {
     }
 
     pub(crate) fn send(&mut self, message: &Message) -> Result<()> {
-        let mut line = serde_json::to_string(message).context("cannot make JSON")?;
+        let mut line = serde_json::to_string(message).context("cannot convert to JSON")?;
         line.push('\n');
         let sent = self.0.write_all(line.as_bytes());
         sent.context("cannot write to the other end")
@@ -185,7 +185,7 @@ impl<R: Read> Reader<R> {
         let mut line = String::new();
         let read = self.0.by_ref().take(LONGEST).read_line(&mut line);
         read.context("cannot read from the other end")?;
-        serde_json::from_str(&line).context("cannot understand what the other end says")
+        serde_json::from_str(&line).context("invalid message from the other end")
     }
 }
 

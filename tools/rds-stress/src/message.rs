@@ -205,12 +205,12 @@ impl fmt::Display for Defect {
                  offset {offset}"
             ),
             Defect::WrongAck { request, due } => match due {
-                Some(due) => write!(f, "request {request} was answered, but request {due} was due"),
-                None => write!(f, "request {request} was answered, but all were already"),
+                Some(due) => write!(f, "an ack of request {request} arrived, but that of request {due} was expected"),
+                None => write!(f, "an ack of request {request} arrived, but no ack was expected"),
             },
             Defect::WrongRequest { request, due } => write!(
                 f,
-                "request {request} came, but request {due} was due, or had to wait for an ack"
+                "request {request} arrived, but request {due} was expected, or should have waited for an ack"
             ),
             Defect::Surplus { len } => write!(
                 f,

@@ -291,9 +291,7 @@ impl Operations {
             direction,
             region,
             at: 0,
-            local: parts
-                .collect::<Option<_>>()
-                .context("a part that is not there")?,
+            local: parts.collect::<Option<_>>().context("no such part")?,
             token,
         })
     }
@@ -316,7 +314,7 @@ impl Operations {
             .get_mut(slot)
             .and_then(Option::take)
             .with_context(|| {
-                format!("duplication: the kernel told of {ended:?}, which was not under way")
+                format!("duplication: the kernel reported {ended:?}, which was not outstanding")
             })?;
         let operation = self.operation(request);
         let status = ended.status;
@@ -381,7 +379,7 @@ impl Operations {
 fn whole<'a>(memory: &'a Memory, options: &Options, slot: usize) -> Result<Area<'a>> {
     let at = slot * slot_size(options) + options.rdma.alignment as usize;
     let area = memory.area(at, options.rdma.largest());
-    area.context("a slot that is not there")
+    area.context("no such slot")
 }
 
 /// Returns the bytes of a slot that an operation uses.

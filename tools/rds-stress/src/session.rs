@@ -128,7 +128,7 @@ impl Session {
         self.control.send(&Message::Hello(hello.clone()))?;
         match self.await_message(&options)? {
             Message::Ready => {}
-            other => bail!("the other end said {other:?} where \"Ready\" was due"),
+            other => bail!("unexpected message from the other end: {other:?} instead of \"Ready\""),
         }
         self.start_tasks(hello.active, hello.passive, &options, true)?;
         self.control.send(&Message::Go)?;
@@ -143,7 +143,7 @@ impl Session {
             match self.await_event(&options)? {
                 Event::Control(Message::Drained) => other_drained = true,
                 Event::Control(other) => {
-                    bail!("the other end said {other:?} where \"Drained\" was due")
+                    bail!("unexpected message from the other end: {other:?} instead of \"Drained\"")
                 }
                 _ => {}
             }
@@ -158,7 +158,7 @@ impl Session {
             match self.next_event(None)? {
                 Some(Event::Control(Message::Hello(hello))) => break hello,
                 Some(Event::Control(other)) => {
-                    bail!("the other end said {other:?} where \"Hello\" was due")
+                    bail!("unexpected message from the other end: {other:?} instead of \"Hello\"")
                 }
                 Some(Event::Signal) => bail!("interrupted"),
                 _ => {}
@@ -169,13 +169,13 @@ impl Session {
         // The other end may know this one by another address.
         let local = SocketAddr::new(local.ip(), hello.passive.port());
         if local != hello.passive {
-            bail!("the other end sends to {}, and this one is at {local}: give both the same address (-r, -s)", hello.passive);
+            bail!("the other end sends to {}, but this end has {local}: use the same address for -r and -s", hello.passive);
         }
         self.start_tasks(local, hello.active, &options, !options.one_way)?;
         self.control.send(&Message::Ready)?;
         match self.await_message(&options)? {
             Message::Go => {}
-            other => bail!("the other end said {other:?} where \"Go\" was due"),
+            other => bail!("unexpected message from the other end: {other:?} instead of \"Go\""),
         }
         let end = self.measure(&options, Until::Told)?;
         if self.ends_early(end)? {
@@ -195,7 +195,9 @@ impl Session {
     fn await_finish(&mut self, options: &Options) -> Result<Counts> {
         match self.await_message(options)? {
             Message::Finish(counts) => Ok(counts),
-            other => bail!("the other end said {other:?} where \"Finish\" was due"),
+            other => {
+                bail!("unexpected message from the other end: {other:?} instead of \"Finish\"")
+            }
         }
     }
 
@@ -297,7 +299,7 @@ impl Session {
                 (Some(Event::Control(Message::Stop)), Until::Told) => return Ok(Some(End::Over)),
                 (Some(Event::Control(Message::Abort)), _) => return Ok(Some(End::Left)),
                 (Some(Event::Control(other)), _) => {
-                    bail!("the other end said {other:?} during the test")
+                    bail!("unexpected message from the other end during the test: {other:?}")
                 }
                 (Some(_), _) => {}
             }
@@ -318,7 +320,7 @@ impl Session {
         self.join()?;
         self.show_round_trips()?;
         match end {
-            End::Aborted(how) => bail!("ended in the midst of the test {how}"),
+            End::Aborted(how) => bail!("the test was aborted {how}"),
             _ => Ok(true),
         }
     }
@@ -374,7 +376,7 @@ impl Session {
                 Ok(Event::Drained)
             }
             Some(Event::Control(Message::Abort)) => {
-                bail!("the other end has ended the test in its midst")
+                bail!("the other end has aborted the test")
             }
             Some(event) => Ok(event),
             None => bail!("the other end does not answer"),

@@ -318,7 +318,10 @@ impl Task {
         let stream = index.ok().and_then(|index| self.streams.get_mut(index));
         let Some((to, operations)) = stream.and_then(|s| Some((s.to, s.operations.as_mut()?)))
         else {
-            bail!("{}: foreign data: {ended:?} is of no operation", self.local);
+            bail!(
+                "{}: foreign data: {ended:?} belongs to no operation",
+                self.local
+            );
         };
         let moved = operations.ended(ended);
         self.counters

@@ -10,8 +10,8 @@ use rds_socket::Transport;
 use crate::sizes::Sizes;
 
 const ABOUT_STREAMS: &str = "\
-A stream is what one sending socket sends to one receiving socket. The size and content of each of
-its messages derive from the seed, the addresses and ports of both ends, and the number of the
+A stream consists of the messages of one sending socket to one receiving socket. The size and content of
+each message derive from the seed, the addresses and ports of both ends, and the number of the
 message, so the receiver knows every byte and the order. It names the first defect: loss,
 duplication, reordering, truncation, corruption or foreign data.
 
@@ -24,7 +24,7 @@ Examples:
     10.0.0.2$ rds-verify recv --bind 10.0.0.2:4000 --count 10000
     10.0.0.1$ rds-verify send --bind 10.0.0.1:4000 --to 10.0.0.2:4000 --count 10000
 
-  Eight senders on one node; the receiver must be told how many streams to expect:
+  Eight senders on one node; the receiver needs the number of streams:
     10.0.0.2$ rds-verify recv --bind 10.0.0.2:4000 --senders 8
     10.0.0.1$ rds-verify send --bind 10.0.0.1:4000 --sockets 8 --to 10.0.0.2:4000
 
@@ -32,17 +32,17 @@ Examples:
     10.0.0.1$ rds-verify both --bind 10.0.0.1:4000 --to 10.0.0.2:4000 --sockets 4 --sizes boundary
     10.0.0.2$ rds-verify both --bind 10.0.0.2:4000 --to 10.0.0.1:4000 --sockets 4 --sizes boundary
 
-  Congestion: a receiver with little room
+  Congestion: a receiver with a small receive buffer
     10.0.0.2$ rds-verify recv --bind 10.0.0.2:4000 --rcvbuf 8192 --sizes 1..65536
 
 Prints one line of JSON: counts, bytes, seconds and the hash of the messages, which is the same on
 both ends (FxHash over 64-bit words of each stream in order; the sum of all streams). The exit
-status is 0 if every message came as it should, 1 if not, 2 for a wrong command line.
+status is 0 if every message was delivered correctly, 1 if not, 2 if the command line is invalid.
 
-A sender ends when the receiver has confirmed all messages, a receiver when the sender's kernel has
-shown, by answering a ping, that the confirmation arrived; so that needs net.rds.ping_enable=1 (the
-default). Over 127.0.0.1 the kernel's own RDS has no back-pressure: what is not yet
-read takes memory without limit.";
+A sender ends when the receiver has confirmed all messages. A receiver ends when the sender's kernel
+has answered a ping, which shows that the confirmation has arrived. This needs the default setting
+net.rds.ping_enable=1. Over 127.0.0.1 the RDS of Linux (C) has no back-pressure: unread messages take
+memory without limit.";
 
 /// Sends RDS messages of known content, and verifies every byte and the order where they arrive
 #[derive(Parser, Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     pub(crate) role: Role,
 }
 
-/// What to do.
+/// Role of this end.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Role {
     /// Receive and verify
@@ -60,7 +60,7 @@ pub(crate) enum Role {
     Recv {
         #[command(flatten)]
         common: Common,
-        /// Streams to expect: sending sockets, times the receiving sockets each sends to
+        /// Number of streams: sending sockets, times the receiving sockets of each
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         senders: u32,
     },
@@ -69,7 +69,7 @@ pub(crate) enum Role {
     Send {
         #[command(flatten)]
         common: Common,
-        /// Receiving socket; repeat it to send a stream to each of several
+        /// Receiving socket; may be repeated, for a stream to each
         #[arg(long, value_name = "ADDR:PORT", required = true)]
         to: Vec<SocketAddr>,
     },
@@ -78,7 +78,7 @@ pub(crate) enum Role {
     Both {
         #[command(flatten)]
         common: Common,
-        /// First socket of the other end; the n-th socket here talks to the n-th there
+        /// First socket of the other end; the n-th socket here communicates with the n-th there
         #[arg(long, value_name = "ADDR:PORT")]
         to: SocketAddr,
     },
@@ -105,11 +105,11 @@ pub(crate) struct Common {
     #[arg(long, value_name = "SPEC", default_value = "mixed")]
     pub(crate) sizes: Sizes,
 
-    /// Number that sizes and contents derive from
+    /// Seed of the sizes and contents
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Fail when nothing has moved for this many seconds
+    /// Fail after this many seconds without progress
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) timeout: u32,
 
@@ -126,7 +126,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) tos: Option<u8>,
 
-    /// Use no other transport than this
+    /// Use only this transport
     #[arg(long)]
     pub(crate) transport: Option<TransportArg>,
 }

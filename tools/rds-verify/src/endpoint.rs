@@ -252,7 +252,11 @@ impl Endpoint {
                 }
             };
             let Some(from) = received.from else {
-                bail!("{} received {} bytes from nobody", self.local, received.len);
+                bail!(
+                    "{} received {} bytes without a source address",
+                    self.local,
+                    received.len
+                );
             };
             let message = &buffer[..received.len];
             let result = match Control::decode(message) {

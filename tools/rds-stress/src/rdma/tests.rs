@@ -179,7 +179,7 @@ fn failures_are_told_by_their_names() {
         "{error}"
     );
     let error = answerer.ended(&success(token)).unwrap_err();
-    assert!(error.to_string().contains("not under way"), "{error}");
+    assert!(error.to_string().contains("not outstanding"), "{error}");
     let error = answerer.requested(1, None).unwrap_err();
     assert!(error.to_string().contains("without the cookie"), "{error}");
     assert!(answerer.answer(1).is_err());
