@@ -97,7 +97,7 @@ static void rds_limit_reached(struct timer_list *timer)
  * @timeout_ms: limit in milliseconds
  *
  * Only for kernel threads. On InfiniBand and RoCE the call does not wait. Soft-iWARP waits in it
- * for the peer's TCP, interruptibly but for minutes.
+ * for the peer's TCP, interruptibly and up to minutes.
  *
  * Return: 0, -ETIMEDOUT after the limit, or another negative errno.
  */

@@ -237,7 +237,7 @@ pub(crate) struct Connection {
     pub(super) tx_requested: Flag,
     /// Set when the connection is idle: no message goes either way.
     pub(super) idle: Flag,
-    /// Set when a program asks for the connection to be made anew.
+    /// Set when a program requests a reset of the connection.
     pub(super) reset: Flag,
     /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
     /// latter case it is down, and `tx` and `request` are locked when this is set.

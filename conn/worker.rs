@@ -123,7 +123,7 @@ impl Connection {
         self.wake_worker();
     }
 
-    /// Requests that the connection is made anew, if it is up.
+    /// Requests a reset of the connection, if it is up.
     ///
     /// # Context
     ///

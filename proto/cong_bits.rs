@@ -52,7 +52,7 @@ pub(crate) fn clear(map: &mut [u64; WORDS], port: u16) -> bool {
 }
 
 /// Returns the ports of one word that are no longer congested. The results for all words of a map,
-/// combined with OR, tell a socket which ports modulo 64 to try again.
+/// combined with OR, show a socket which ports modulo 64 to try again.
 #[inline]
 pub(crate) const fn uncongested(old: u64, new: u64) -> u64 {
     old & !new

@@ -44,7 +44,7 @@ pub(crate) enum Extension {
     },
     /// Number of paths that the sender can use to one peer.
     NPaths(u16),
-    /// Number that the sender draws anew whenever it starts, or begins to count its messages anew.
+    /// Random number that the sender chooses when it starts, or restarts its sequence numbers.
     GenNum(u32),
     /// Capabilities of UEK kernels; bit 0 is the heartbeat.
     CapBits(u32),

@@ -8,7 +8,7 @@
 //! A connection that has never carried a message is forgotten entirely. Otherwise its sequence
 //! numbers ensure that messages arrive once and in order. They are kept, unless there is no room
 //! for more connections. In that case two conditions make it safe that the next connection to that
-//! peer counts anew:
+//! peer starts with other numbers:
 //!
 //! - The local numbers begin behind all that were used. C RDS takes them for new ones, even in
 //!   retransmitted messages. A peer that runs this module also notices a new generation number.

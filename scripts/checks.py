@@ -5,6 +5,7 @@ Each check takes the path of a file below the root of the project and its text, 
 (line number, complaint).
 """
 
+import ast
 import re
 from pathlib import PurePosixPath
 
@@ -199,22 +200,119 @@ FRAGMENT = re.compile(r"(What|Who|Whom|Whose|How|Whether|That|So|Of|By|Where|Whe
 DOC = re.compile(r"\s*//[/!] ?(.*)")
 COMMENT = re.compile(r"(^|\s)//")
 MAX_COLUMNS = 100
+BLOCK_COMMENT = re.compile(r"/\*+[ \n*]*(.*)")
+HASH_COMMENTS = (".py", ".sh", ".mk", ".toml", ".yml", ".yaml", ".conf")
+HASH_NAMES = ("Makefile", "Kbuild", "Kconfig", "run", "rules", "dkms.conf")
 
 
-def comments(path, text):
-    """Documentation begins with a noun phrase or a verb, and comments fit the width.
-
-    Lines that rustfmt leaves longer are messages, which stay whole so that grep finds them."""
-    if layer_of(path) is None and not path.startswith("tests/kunit/"):
-        return
+def rust_docs(text):
     before = None
     for number, line in enumerate(text.split("\n"), 1):
         doc = DOC.match(line)
-        if doc and not before and FRAGMENT.match(doc[1]):
-            yield number, f"a comment that begins with {doc[1].split()[0]} is a fragment"
+        if doc and not before:
+            yield number, doc[1]
+        before = doc
+
+
+def docstrings(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if doc := ast.get_docstring(node):
+                yield node.body[0].lineno, doc
+
+
+def header(text):
+    """Yields the comment at the top of a script, after the interpreter and the licence."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"#!|# SPDX-|#?$", line):
+            continue
+        if line.startswith("#"):
+            yield number, line.lstrip("# ")
+        return
+
+
+def documentation(path, text):
+    """Yields (line number, text) of each comment that says what something is or does."""
+    name = PurePosixPath(path)
+    if name.suffix == ".rs":
+        yield from rust_docs(text)
+    elif name.suffix in (".c", ".h"):
+        yield from ((number, m[1]) for number, m in numbered(BLOCK_COMMENT, text))
+    elif name.suffix in HASH_COMMENTS or name.name in HASH_NAMES or text.startswith("#!"):
+        yield from header(text)
+    if name.suffix == ".py":
+        yield from docstrings(text)
+
+
+def comments(path, text):
+    """Documentation begins with a noun phrase or a verb, and comments of the module fit the width.
+
+    Lines that rustfmt leaves longer are messages, which stay whole so that grep finds them."""
+    for number, doc in documentation(path, text):
+        if FRAGMENT.match(doc):
+            yield number, f"a comment that begins with {doc.split()[0]} is a fragment"
+    if layer_of(path) is None and not path.startswith("tests/kunit/"):
+        return
+    for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_COLUMNS and COMMENT.search(line):
             yield number, f"{len(line)} columns; at most {MAX_COLUMNS} are allowed"
-        before = doc
+
+
+# Words that have meant something to this project only, with the terms of the field. Names in the
+# module do not contain them.
+PRIVATE_NAMES = {
+    "anew": "again, reset",
+    "beside": "meta, extra",
+    "crowded": "near_limit",
+    "deaf": "stalled",
+    "heard": "received, known_to_peer",
+    "heed": "acknowledge, use",
+    "home": "owner, device",
+    "homes": "owners, devices",
+    "lent": "mapped, registered",
+    "meet": "established",
+    "news": "changed, notification",
+    "nobody": "none",
+    "notice": "notification",
+    "ours": "own, local",
+    "patience": "timeout",
+    "payer": "account, charge",
+    "question": "request, lookup, probe",
+    "questions": "requests, lookups, probes",
+    "settle": "flush, synchronize, wait",
+    "spoil": "poison",
+    "tell": "report, notify, log",
+    "telling": "reporting, piggyback",
+    "tells": "reports, notifies, sends",
+    "tend": "service",
+    "tended": "serviced",
+    "tending": "servicing",
+    "ticket": "charge",
+    "told": "reported, notified, sent",
+    "turn": "timer, admission, lock",
+    "turns": "timers",
+    "unasked": "not_sent",
+    "unheard": "local_only",
+    "unmet": "never_up",
+    "unserved": "without_responder",
+    "wish": "request",
+}
+# Phrases with plainer or more exact words, for code, comments, help texts and documents.
+PRIVATE_PHRASES = re.compile(
+    r"\b(anew|at the most|but for|by turns|for want of|in (?:its|the) midst|of ours|so many|whoever)\b", re.I)
+NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def private_words(path, text):
+    """The module's names have the terms of the field, and no text has words of this project alone."""
+    if layer_of(path):
+        for number, name in numbered(r"\b[A-Za-z_]\w*", code_of(text)):
+            for part in NAME_PART.findall(name[0]):
+                if term := PRIVATE_NAMES.get(part.lower()):
+                    yield number, f"{name[0]}: instead of {part.lower()} use {term}"
+    if path.endswith((".rs", ".md", ".7")) or path.startswith("bindings/"):
+        for number, m in numbered(PRIVATE_PHRASES, text):
+            yield number, f"{m[0]!r} has a plainer word"
 
 
 TYPE = re.compile(r"^ *(?:pub(?:\([\w: ]+\))? )?(?:struct|enum|trait|union) (\w+)", re.M)
@@ -231,7 +329,7 @@ def types_defined_twice(sources):
             for name, (first, *others) in places.items() for second in others]
 
 
-CHECKS = (comments, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
+CHECKS = (comments, private_words, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
 
 
 def check_file(path, text):

@@ -143,7 +143,7 @@ const RESET_LEN: usize = 12;
 /// Bytes of UEK's `struct rds6_reset`, the IPv6 form.
 const RESET6_LEN: usize = 36;
 
-/// `RDS_CONN_RESET` of UEK: makes connections anew.
+/// `RDS_CONN_RESET` of UEK: resets connections.
 fn reset(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if !sk.is_net_admin() {
         return Err(EACCES);

@@ -146,7 +146,7 @@ pub(crate) struct Socket {
     #[pin]
     pub(crate) notify_queue: NotifyQueue,
     /// Standing from past operations on memory of peers. Positive if they succeed, and 0 if none
-    /// has finished. A negative number tells how many more have to succeed.
+    /// has finished. A negative number counts those that still have to succeed.
     standing: Atomic<i32>,
     /// Time at which the next operation may begin, on the clock of `RetryTimers`. 0
     /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `RetryTimers`

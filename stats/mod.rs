@@ -190,7 +190,7 @@ counters! {
     ConnRejectForged => "conn_reject_forged",
     /// Messages dropped because their socket was closed before they were read.
     RecvDropClosed => "recv_drop_closed",
-    /// Connections made anew because the peer refused an operation of a local program.
+    /// Connections reset because the peer refused an operation of a local program.
     ConnOpRefused => "conn_op_refused",
     /// Calls that waited, or failed with a retry error, because peers refused other operations of
     /// the user, or because other operations held the bounce buffers.

@@ -144,8 +144,8 @@ def pytest_runtest_makereport(item, call):
 
 
 def outcome(report):
-    """That of one phase. A test that is marked to fail until a defect is gone passes as long as it
-    fails, and the summary names it."""
+    """Returns the outcome of one phase. A test that is marked to fail until a defect is gone passes
+    as long as it fails, and the summary names it."""
     if report.skipped and hasattr(report, "wasxfail"):
         WARNINGS.append(f"{report.nodeid} fails as is known: {report.wasxfail}")
         return "passed"

@@ -140,7 +140,7 @@ static void stop(unsigned int vcpu, void *data)
 	section++;
 }
 
-/* How a block ends, as the last instruction says. */
+/* Returns the kind of a block's end, by its last instruction. */
 static char kind_of(const uint8_t *code, size_t size)
 {
 	size_t i = 0;

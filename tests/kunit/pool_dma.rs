@@ -35,7 +35,7 @@ mod suite {
         /// Size of a buffer in bytes.
         size: u32,
         count: usize,
-        /// Without a pool, the buffers stay mapped instead of being mapped anew for each message.
+        /// Without a pool, the buffers stay mapped instead of being mapped again for each message.
         kept: bool,
     }
 

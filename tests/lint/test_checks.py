@@ -70,6 +70,9 @@ def test_downward_use_is_allowed(path, code):
     ("conn/a.rs", "/// A thing.\nstruct A;\n\n    /// Whether it is there.\n    b: bool,"),
     ("kapi/a.rs", "//! How it is done.\n"),
     ("tests/kunit/a.rs", f"// {'a' * 98}"),
+    ("tools/a.rs", "    /// How long to wait"),
+    ("bindings/a.h", "/*\n * How a thing is done.\n */"),
+    ("scripts/a.c", "/* Which of them. */"),
     ("conn/a.rs", f"let a = 1; // {'a' * 88}"),
 ])
 def test_comment_that_breaks_a_rule_is_found(path, code):
@@ -80,11 +83,61 @@ def test_comment_that_breaks_a_rule_is_found(path, code):
     ("conn/a.rs", "/// State of a connection.\n/// What follows is for one link.\nstruct A;"),
     ("conn/a.rs", "// What follows has no documentation."),
     ("conn/a.rs", f"const S: &str = \"{'a' * 100}\";"),
-    ("tools/a.rs", "/// What follows is for users."),
     ("conn/a.rs", "/// Whatever comes is dropped."),
+    ("bindings/a.h", "/* Howitzers. */"),
 ])
 def test_comment_within_the_rules_is_allowed(path, code):
     assert not complaints(checks.comments, path, "// SPDX-License-Identifier: GPL-2.0\n\n" + code)
+
+
+HASH = "# SPDX-License-Identifier: GPL-2.0\n"
+
+
+@pytest.mark.parametrize("path, text, line", [
+    ("run", f"#!/bin/sh\n{HASH}# What this runs.\nset -e\n", 3),
+    ("a.sh", f"{HASH}#\n# How to do it.\n", 3),
+    ("Makefile", f"{HASH}\n# Whether it is there.\n", 3),
+    ("a.toml", f"{HASH}# Of all crates.\n", 2),
+    ("a.py", f'{HASH}"""What this is for."""\n', 2),
+    ("a.py", f'{HASH}def f():\n    """That of one phase."""\n', 3),
+    ("a.py", f'{HASH}class A:\n    """A thing."""\n    def f(self):\n        """How it is done."""\n', 5),
+])
+def test_fragment_in_a_script_is_found(path, text, line):
+    assert complaints(checks.comments, path, text) == [line]
+
+
+@pytest.mark.parametrize("path, text", [
+    ("run", f"#!/bin/sh\n{HASH}# Runs the tests.\n# What follows is no header.\n"),
+    ("a.sh", f"{HASH}set -e\n# What follows is no header.\n"),
+    ("a.py", f'{HASH}"""The runner."""\n\nX = 1  # What follows is no docstring.\n'),
+    ("a.py", f'{HASH}"""The runner.\n\nHow it runs is said there."""\n'),
+])
+def test_script_without_a_fragment_is_allowed(path, text):
+    assert not complaints(checks.comments, path, text)
+
+
+@pytest.mark.parametrize("path, text", [
+    ("conn/a.rs", "fn tend_soon() {}"),
+    ("conn/a.rs", "struct NoTicket;"),
+    ("proto/a.rs", "let told = 1;"),
+    ("msg/a.rs", "const PATIENCE_MS: u32 = 1;"),
+    ("conn/a.rs", "// The connection is made anew."),
+    ("tools/a/src/args.rs", "/// RDMA writes and reads by turns"),
+    ("Documentation/a.md", "It is for whoever reads."),
+    ("bindings/a.c", "/* Of ours. */"),
+])
+def test_private_word_is_found(path, text):
+    assert complaints(checks.private_words, path, text) == [1]
+
+
+@pytest.mark.parametrize("path, text", [
+    ("conn/a.rs", "fn returns() -> Intent {}  // It tells the peer."),
+    ("conn/a.rs", 'log("the peer was told");'),
+    ("tests/host/src/a.rs", "let told = 1;"),
+    ("Documentation/a.md", "It is told to the program, but forwarded."),
+])
+def test_term_of_the_field_is_allowed(path, text):
+    assert not complaints(checks.private_words, path, text)
 
 
 def test_type_name_that_the_module_has_twice_is_found():

@@ -67,6 +67,6 @@ def test_pages(page, root):
 
 
 def test_tools_of_others(root):
-    """Of the same names are not installed beside these."""
+    """Packages of other tools with the same names conflict with these."""
     told = root.run("dpkg-deb", "-f", f"/root/{PACKAGES[1]}", "Conflicts", "Provides", "Replaces")
     assert told == "Conflicts: rds-tools\nProvides: rds-tools\nReplaces: rds-tools\n"

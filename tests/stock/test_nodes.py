@@ -61,7 +61,7 @@ def test_c_rds_for_once(nodes):
 
 
 def test_hardening(nodes):
-    """What an administrator has forbidden stays so, whatever the packages have."""
+    """Settings of an administrator that forbid the module have precedence over the packages."""
     a, _ = nodes
     a.write_file("/etc/modprobe.d/test-cis.conf", "install rds /bin/false\nblacklist rds\n")
     for name in ("rds", "rds_rdma"):

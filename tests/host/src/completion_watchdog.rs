@@ -38,7 +38,7 @@ fn no_limit_is_never_over() {
         let now = hour * 3600 * SECOND;
         assert_eq!(watchdog.check(due(3), now, never), Wait);
     }
-    // With a limit the time begins anew.
+    // With a limit the time begins again.
     let mut later = |seconds: u64| {
         let now = (100 * 3600 + seconds) * SECOND;
         watchdog.check(due(3), now, WatchdogTimeout::new(80))

@@ -27,11 +27,11 @@ struct end {
 	struct ibv_qp *qp;
 	unsigned char *memory;
 	int receives;
-	/* How many reads and atomics each side may have under way. */
+	/* Number of reads and atomics that each side may have outstanding. */
 	int depth;
 	/* The queue pair of another end, for which it asks without one of its own. */
 	unsigned int posed_qpn;
-	/* What operations on memory of the peer are for. */
+	/* Memory of the peer that operations access. */
 	uint64_t aim_addr;
 	uint32_t aim_key;
 	unsigned long long sent, sends_done;
@@ -364,7 +364,7 @@ int end_disconnect(struct end *e)
 	return rdma_disconnect(e->id) ? failed() : 0;
 }
 
-/* Which memory of the peer operations are on; without this it is some that nobody has given away. */
+/* Sets the memory of the peer that operations access. By default it is memory without a region. */
 int end_aim(struct end *e, unsigned long long addr, unsigned int key)
 {
 	e->aim_addr = addr;
@@ -372,7 +372,7 @@ int end_aim(struct end *e, unsigned long long addr, unsigned int key)
 	return 0;
 }
 
-/* What the last operation has brought. */
+/* Copies the result of the last operation. */
 int end_brought(struct end *e, void *bytes, unsigned int len)
 {
 	memcpy(bytes, e->memory + (size_t)((e->sent - 1) % SENDS) * FRAME, len);
@@ -464,7 +464,7 @@ int end_data_len(struct end *e)
 	return e->data_len;
 }
 
-/* How many sends are not done. */
+/* Returns the number of outstanding sends. */
 int end_busy(struct end *e)
 {
 	return e->sent - e->sends_done;

@@ -266,7 +266,7 @@ fn explore_all(count: u64, brains: impl Fn(u64) -> [Brain; 2]) -> Worst {
     });
     let worst = worst.get();
     println!(
-        "at rest after {} ms at the most, delivered after {} ms, found out after {:?} ms",
+        "at rest after at most {} ms, delivered after {} ms, found out after {:?} ms",
         worst.rested / MS,
         worst.delivered / MS,
         worst.found_out.map(|time| time / MS)

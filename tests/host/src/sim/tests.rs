@@ -569,7 +569,7 @@ fn traffic_goes_on_soon_after_a_queue_pair_error() {
         }
         worst.set(found);
     });
-    println!("{:?} ms at the most", worst.get().map(|time| time / MS));
+    println!("at most {:?} ms", worst.get().map(|time| time / MS));
 }
 
 /// A node may stop waiting before the other's request arrives. Then both connect, and one attempt
