@@ -95,7 +95,7 @@ mod suite {
     }
 
     #[test]
-    fn elements_go_from_the_midst() {
+    fn elements_are_removed_from_the_middle() {
         let (mut fifo, mut walk) = (queue(0..9), Walk::new());
         assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
         let mut out = Fifo::new();
@@ -152,7 +152,7 @@ mod suite {
     }
 
     #[test]
-    fn elements_are_taken_while_others_come_and_go() {
+    fn elements_are_taken_during_pushes_and_pops() {
         // Elements that were popped or pushed meanwhile are not taken.
         let (mut fifo, mut next) = (queue(0..12), 12);
         let mut out = take_thirds(&mut fifo, |fifo| {
@@ -207,7 +207,7 @@ mod suite {
     }
 
     #[test]
-    fn a_walk_ends_where_it_is_told_to() {
+    fn a_walk_stops_on_request() {
         let (mut fifo, mut walk, mut seen) = (queue(0..5), Walk::new(), 0);
         let more = fifo.walk(&mut walk, 5, |x| {
             seen += 1;

@@ -282,7 +282,7 @@ mod suite {
     }
 
     #[test]
-    fn nobody_is_told_before_the_message_is_queued() -> Result {
+    fn no_notification_before_the_message_is_queued() -> Result {
         let outcome = OpStatus::new()?;
         assert_eq!(outcome.get(), None);
         outcome.queue();
@@ -323,7 +323,7 @@ mod suite {
     }
 
     #[test]
-    fn what_nobody_answers_waits_for_the_acknowledgement() -> Result {
+    fn a_local_completion_waits_for_the_acknowledgement() -> Result {
         assert_eq!(end(true, &[WcStatus::SUCCESS])?, Some(Status::Dropped));
         assert_eq!(end(true, &[REMOTE_ACCESS])?, Some(Status::RemoteError));
         let outcome = OpStatus::new()?;

@@ -48,12 +48,12 @@ fn no_limit_is_never_over() {
 }
 
 #[test]
-fn it_is_given_up_without_having_been_asked_if_nobody_looked_in_time() {
+fn a_late_check_gives_up_without_a_kick() {
     assert_eq!(looks([(0, due(3)), (500, due(3))]), [Wait, GiveUp]);
 }
 
 #[test]
-fn progress_begins_anew() {
+fn progress_restarts_the_timeout() {
     let times = [
         (0, due(3)),
         (10, due(3)),
@@ -66,7 +66,7 @@ fn progress_begins_anew() {
 }
 
 #[test]
-fn the_answer_to_a_question_ends_it() {
+fn a_completion_after_a_kick_is_progress() {
     let times = [
         (0, due(3)),
         (10, due(3)),
@@ -113,7 +113,7 @@ fn who_was_given_up_is_so_once() {
 
 /// Checks are frequent enough: several come between posting, asking and giving up.
 #[test]
-fn looks_are_often_enough() {
+fn checks_are_frequent_enough() {
     for secs in [1, 2, 15, 80, 120, 3600, u32::MAX] {
         let period = u64::from(WatchdogTimeout::new(secs).period_ms());
         assert!(

@@ -29,7 +29,7 @@ fn bits_lie_where_the_wire_wants_them() {
 }
 
 #[test]
-fn a_rest_below_a_word_is_left_out() {
+fn an_incomplete_word_is_ignored() {
     assert_eq!(words(&[1, 0, 0, 0, 0, 0, 0, 0, 9]).collect::<Vec<_>>(), [1]);
     assert_eq!(words(&[0xff; 7]).count(), 0);
 }
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn only_a_peer_that_takes_no_notice_overruns_a_socket() {
+fn only_a_peer_that_ignores_the_map_overruns_a_socket() {
     const MIB: u64 = 1 << 20;
     assert_eq!(overrun_floor(512 * MIB), 32 * MIB);
     assert_eq!(overrun_floor(64 << 30), 2 << 30);

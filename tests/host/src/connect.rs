@@ -142,7 +142,7 @@ fn a_connection_whose_address_moved_starts_over_at_once() {
 
 /// A program's fault is no reason to delay either node.
 #[test]
-fn a_connection_that_a_fault_ends_is_made_anew_at_once() {
+fn a_connection_that_a_fault_ends_reconnects_at_once() {
     for (lower, pending) in [(false, false), (false, true), (true, false), (true, true)] {
         let inputs = inputs(lower, pending, u32::MAX);
         let mut machine = Machine::new();

@@ -99,7 +99,7 @@ fn connected(depths: (u32, u32)) -> (Side, Side) {
 
 /// Receives run out while half of them are unadvertised. The remaining ones are then advertised.
 #[test]
-fn the_last_are_told() {
+fn the_last_credits_are_advertised() {
     let mut credits = Credits::on();
     credits.begin(8);
     credits.posted(192, 192);
@@ -187,7 +187,7 @@ fn a_peer_may_keep_to_our_offer_alone() {
 /// The ring shrinks while just under half of it is unadvertised. No receives are posted until the
 /// rest is used.
 #[test]
-fn a_smaller_ring_is_told_at_once() {
+fn a_smaller_ring_is_advertised_at_once() {
     let mut credits = Credits::on();
     credits.begin(8);
     credits.posted(30, 30);
@@ -216,7 +216,7 @@ fn the_last_receive_is_for_a_frame_that_brings_some() {
 }
 
 #[test]
-fn half_of_the_ring_is_told_without_a_message() {
+fn half_of_the_ring_is_advertised_without_a_message() {
     let mut credits = Credits::on();
     credits.posted(600, 600);
     credits.offer();

@@ -96,7 +96,7 @@ fn sockets_that_do_well_do_not_wait() {
 
 /// One socket goes at a time, regardless of their number.
 #[test]
-fn sockets_of_a_user_take_turns() {
+fn sockets_of_a_user_are_admitted_in_turn() {
     let mut faults = Faults::new();
     for _ in 0..8 {
         faults.note(1, Bad, 0);

@@ -232,7 +232,7 @@ fn zero_is_for_ever() {
 }
 
 #[test]
-fn there_are_four_looks_in_the_shortest_time() {
+fn there_are_four_checks_in_the_shortest_time() {
     for (idle_secs, period_ms) in [
         (0, 15000),
         (1, 250),

@@ -136,7 +136,7 @@ fn a_message_that_gets_through_either_way_ends_that() {
 
 /// The growth is limited: 32 minutes for the usual limit.
 #[test]
-fn nobody_gets_more_and_more_time() {
+fn the_time_of_a_peer_is_bounded() {
     let mut looks = Looks::new(30);
     for failures in 0..9 {
         let half = 15 << failures.min(6);
@@ -163,7 +163,7 @@ fn a_short_limit_is_four_seconds() {
 }
 
 #[test]
-fn there_are_eight_looks_and_one_in_four_seconds() {
+fn there_are_eight_checks_and_one_in_four_seconds() {
     for (secs, period_ms) in [
         (0, 4000),
         (1, 500),
@@ -190,7 +190,7 @@ fn nothing_is_asked_while_nothing_waits() {
 
 /// Any header is enough, at any time, and so is another link.
 #[test]
-fn whatever_arrives_begins_it_anew() {
+fn any_arrival_restarts_the_timeout() {
     for change in [
         |snapshot: &mut LinkSnapshot| snapshot.activity.arrived += 1,
         |snapshot: &mut LinkSnapshot| snapshot.activity.arrived = 0,
@@ -217,7 +217,7 @@ fn whatever_arrives_begins_it_anew() {
 
 /// Without receive memory this node is the one that does not listen.
 #[test]
-fn the_deaf_judge_nobody() {
+fn a_stalled_receiver_gives_no_peer_up() {
     let rx_stalled = LinkSnapshot {
         activity: LinkActivity {
             rx_stalled: true,
@@ -233,7 +233,7 @@ fn the_deaf_judge_nobody() {
 
 /// A host that was stopped, or had no time to check, cannot have heard the peer.
 #[test]
-fn looks_that_did_not_take_place_do_not_count() {
+fn missed_checks_do_not_count() {
     let mut looks = Looks::new(30);
     assert_eq!(looks.check(&waiting()), Keep);
     looks.seconds += 9999;
@@ -251,7 +251,7 @@ fn looks_that_did_not_take_place_do_not_count() {
 
 /// Many frames precede the probe on a slow path.
 #[test]
-fn who_takes_what_is_before_the_question_is_not_given_up() {
+fn a_peer_that_takes_earlier_messages_is_not_given_up() {
     let queued = |count: u32| LinkSnapshot {
         unsent: Some(50),
         activity: LinkActivity {
@@ -299,7 +299,7 @@ fn who_takes_nothing_is_given_up() {
 
 /// The device of a hanging host still accepts what follows the probe, as long as it has receives.
 #[test]
-fn what_is_taken_after_the_question_is_no_answer() {
+fn progress_after_the_keepalive_is_no_answer() {
     // One send each second; every 16th is signaled.
     let drip = |count: u32| LinkSnapshot {
         activity: LinkActivity {
@@ -441,7 +441,7 @@ fn the_operations_of_peers_take_what_the_port_needs_for_them() {
 /// The peer's port may be slower than the local one of 100 Gbit/s. Its operations, from the
 /// beginning of a connection on, take 3 s at 1 Gbit/s and 22 s at 100 Mbit/s.
 #[test]
-fn a_peer_with_a_slower_port_is_given_up_only_where_little_patience_is_wanted() {
+fn a_peer_with_a_slower_port_is_given_up_only_with_a_short_timeout() {
     for (limit, needs, times) in [(30, 3, 0), (30, 22, 0), (4, 3, 0), (4, 22, 3)] {
         let mut looks = Looks::new(limit);
         let (mut failures, mut since) = (0, 0);

@@ -92,7 +92,7 @@ fn an_event_ends_all_answers() {
 }
 
 #[test]
-fn an_answer_to_an_old_question_is_not_remembered() {
+fn an_answer_of_an_old_epoch_is_not_cached() {
     let (table, mut writer) = (small(), TableWriter::new());
     let asked = table.epoch();
     table.flush();

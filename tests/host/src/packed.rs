@@ -113,7 +113,7 @@ fn rules() {
 }
 
 #[test]
-fn peers_tell_that_they_take_them() {
+fn peers_announce_that_they_accept_packed_frames() {
     let mut rx = RecvState::new();
     let map = Header::congestion_update(0, 5);
     assert!(!rx.takes_packed());

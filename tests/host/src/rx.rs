@@ -429,7 +429,7 @@ proptest! {
 
 /// With a kept position, exactly the repeated messages are dropped. A restarted peer is detected.
 #[test]
-fn a_position_outlives_the_rest() {
+fn a_position_outlives_the_connection() {
     let mut rx = RecvState::new();
     let update = Header::congestion_update(0, 77);
     for header in [update, data(5, 0), data(6, 0)] {

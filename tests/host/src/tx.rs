@@ -39,7 +39,7 @@ fn sequences_start_at_one() {
 
 /// Neither messages of an earlier life nor unsent ones are acknowledged.
 #[test]
-fn numbers_go_on_where_others_have_ended() {
+fn numbers_continue_those_of_earlier_connections() {
     for first in [1, 2, 1000, u64::MAX / 2] {
         let mut tx = SendState::new(AckPolicy::default());
         tx.begin_at(first);
@@ -131,7 +131,7 @@ fn a_sender_that_runs_short_asks_early() {
 }
 
 #[test]
-fn whoever_acknowledges_a_message_has_read_its_header() {
+fn an_acknowledged_message_has_delivered_its_ack() {
     let mut tx = SendState::new(AckPolicy::default());
     requests(&mut tx, 4, 0);
     assert_eq!(tx.take_ack_known_to_peer(), 0);

@@ -127,7 +127,7 @@ mod suite {
     }
 
     #[test]
-    fn what_has_to_be_cut_anew_goes_a_piece_at_a_time() -> Result {
+    fn payload_is_copied_again_piece_by_piece() -> Result {
         /// 64 KiB each, in frames of 4 KiB.
         const MESSAGES: u32 = 6;
         const ALL: u32 = MESSAGES * 16;
@@ -308,7 +308,7 @@ mod suite {
     }
 
     #[test]
-    fn a_failure_tells_each_operation_once_what_became_of_it() -> Result {
+    fn a_failure_completes_each_operation_once() -> Result {
         let heard = operate(|bench| {
             bench.fake.end_sends(1, MAP + 3, WcStatus::SUCCESS);
             bench.fake.end_sends(1, 1, REMOTE_ACCESS);

@@ -30,7 +30,7 @@ fn beside<R: 'static>(
 
 /// A send clears only what `poll(2)` has reported.
 #[test]
-fn what_nobody_was_told_stays() {
+fn an_unreported_port_stays() {
     check(|| {
         let news = news(|news| {
             news.add(1);
@@ -96,7 +96,7 @@ fn a_monitor_that_ends_and_fails_loses_nothing() {
 
 /// Two readers of a monitor. One fails to write its ports and puts them back.
 #[test]
-fn ports_are_told_once_and_none_is_lost() {
+fn each_port_is_reported_once() {
     check(|| {
         let news = news(|news| {
             news.set_monitor(true);
@@ -118,7 +118,7 @@ fn ports_are_told_once_and_none_is_lost() {
 /// A call whose buffer is too short is notified once of the current ports. Later ports notify
 /// again.
 #[test]
-fn who_was_told_in_vain_hears_of_the_next() {
+fn a_report_in_vain_is_followed_by_the_next() {
     check(|| {
         let news = news(|news| {
             news.set_monitor(true);

@@ -74,7 +74,7 @@ fn no_answer_outlives_its_epoch() {
 
 /// A lookup of the new epoch sees the change that preceded the event.
 #[test]
-fn a_question_of_a_new_epoch_sees_the_change() {
+fn a_lookup_of_a_new_epoch_sees_the_change() {
     check(|| {
         let table = small();
         let world = Arc::new(atomic::Atomic::new(0u32));

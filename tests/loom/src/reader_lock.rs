@@ -96,7 +96,7 @@ fn each_reader_gets_a_message() {
 
 /// The non-waiting thread holds the lock while the message arrives, and takes none.
 #[test]
-fn who_finds_the_turn_taken_is_woken() {
+fn a_reader_that_finds_the_lock_taken_is_woken() {
     check(|| {
         let socket = Socket::new();
         let reader = thread::spawn({

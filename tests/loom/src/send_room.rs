@@ -89,7 +89,7 @@ fn a_limit_that_is_lowered_loses_no_wakeup() {
 
 /// A sender that finds room gets it, even if another sender charges concurrently.
 #[test]
-fn nobody_is_refused_while_there_is_room() {
+fn a_charge_succeeds_while_there_is_room() {
     check(|| {
         let socket = Socket::new(3);
         let other = thread::spawn({

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn each_module_is_told_of() {
+    fn each_module_is_listed() {
         let sys = Scratch::new("release");
         assert_eq!(loaded(sys.path()), "no RDS module is loaded");
         sys.write("module/rds/refcnt", "0\n");

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_in_it_and_what_is_not_is_told() {
+    fn existing_files_are_archived_and_missing_ones_named() {
         let here = Scratch::new("report");
         here.write("proc/version", "Linux version 7.2\n");
         here.write("proc/sys/net/rds/ping_enable", "1\n");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_others_is_left_out() {
+    fn log_lines_of_other_modules_are_left_out() {
         let log = b"[1] rds_rust: one\n[2] password: two\n[3] RDS/IB: three\n[4] r d s";
         assert_eq!(log_of_rds(log), b"[1] rds_rust: one\n[3] RDS/IB: three\n");
     }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_named() {
+    fn other_pages_are_named() {
         let page = page("");
         assert!(
             page.contains(".BR rds-info (1),\n.BR rds-stress (1),\n.BR rds_rust (7)"),

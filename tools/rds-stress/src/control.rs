@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_is_told_apart() {
+    fn another_program_is_recognised() {
         let error = reader(&[0; 70]).read().unwrap_err().to_string();
         assert!(error.contains("Oracle"), "{error}");
         assert!(reader(b"{\"Hello\":5}\n").read().is_err());

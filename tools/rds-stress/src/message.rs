@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_loss_from_duplication() {
+    fn numbers_distinguish_loss_from_duplication() {
         let message = message(Op::Ack, 7, 3);
         assert_eq!(
             read(5, &message),

@@ -126,7 +126,7 @@ fn storm(seed: u64, trace: bool, brains: [Brain; 2]) -> u32 {
 
 /// Both nodes connect at the same time, on a network that loses nothing.
 #[test]
-fn nodes_that_meet_come_up_once() {
+fn nodes_that_connect_to_each_other_come_up_once() {
     seeds(3000, |seed, trace| {
         let mut rng = Rng(!seed);
         let weather = Weather {
@@ -247,7 +247,7 @@ fn c_does_not_take_a_restarted_node_for_its_old_self() {
 /// order. The first messages of its new life are lost if only retransmissions arrive and nothing
 /// shows that they are new.
 #[test]
-fn a_restarted_c_node_is_told_from_its_old_self_by_what_it_sends() {
+fn a_restarted_c_node_is_recognised_by_its_sequence_numbers() {
     let lost = Cell::new(0);
     let runs = seeds(300, |seed, trace| {
         let (world, crashed) = crash_amid_traffic(seed, trace, [Brain::c(), Brain::rust()]);

@@ -76,7 +76,7 @@ fn the_last_one_counts() {
 }
 
 #[test]
-fn what_each_end_is_told_of_the_test() {
+fn options_are_sent_to_the_end_that_needs_them() {
     let line = "rds-stress --show-histogram --show-outliers 1K --cancel-sent-to --abort-after 3 --disable-inq -c";
     let wanted = Own {
         report_cpu: true,

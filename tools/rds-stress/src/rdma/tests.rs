@@ -165,7 +165,7 @@ fn nothing_done_is_seen() {
 }
 
 #[test]
-fn failures_are_told_by_their_names() {
+fn failures_have_the_names_of_their_statuses() {
     let [mut asker, mut answerer] = pair(|_| {});
     ask(&mut asker, 0);
     answerer.requested(0, Some(REGION)).unwrap();

@@ -48,7 +48,7 @@ fn what_is_revoked_is_not_mapped() {
 }
 
 #[test]
-fn what_nobody_needs_goes_after_a_while() {
+fn unused_shards_are_freed_after_a_while() {
     let queue = Arc::new(OwnedQueue, GFP_KERNEL).unwrap();
     let arena = Arena::new(None, Some(queue), SIZE).unwrap();
     for _ in 0..4 {
