@@ -273,7 +273,7 @@ def test_abi(node, answers, guest, case, where):
 
 
 @pytest.mark.impls("rust")
-def test_news_for_32_bits(node, guest):
+def test_control_messages_for_32_bits(node, guest):
     """Messages that carry only control data, and cookies. C RDS has no congestion notifications
     within a node."""
     result = node.run(["python3", guest / "compat_told.py", *PAIR, ports()], timeout=300)

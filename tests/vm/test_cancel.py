@@ -22,7 +22,7 @@ def test_long_messages(node, guest, flavor):
 
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
-def test_half_out_and_disconnected(slow_node, guest):
+def test_partially_sent_and_disconnected(slow_node, guest):
     """A cancelled message of which only a part was sent is not started again on the next link."""
     result = slow_node.run(["python3", guest / "cancel_half_out.py", *PAIR, ports()], timeout=300)
     assert result.out == "0\n"
@@ -31,7 +31,7 @@ def test_half_out_and_disconnected(slow_node, guest):
 # The send queue does not depend on the device below it.
 @pytest.mark.impls("rust")
 @pytest.mark.kinds("rxe")
-def test_among_others(node, guest):
+def test_close_among_other_messages(node, guest):
     """close() removes the messages of its socket from the queue, at any position, and no others."""
     seen, dropped = json.loads(node.run(["python3", guest / "close_midst.py", PAIR[0]], timeout=300).out)
     assert seen == dropped and min(dropped) > 0

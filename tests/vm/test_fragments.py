@@ -39,7 +39,7 @@ def test_smaller_size_is_agreed_on(pair, tools, flavor, loads, ours, theirs):
 
 
 @pytest.mark.parametrize("before, after", [(4096, 16384), pytest.param(16384, 4096, marks=pytest.mark.long)])
-def test_queued_messages_are_cut_anew(pair, tools, guest, loads, before, after):
+def test_queued_messages_are_fragmented_again(pair, tools, guest, loads, before, after):
     """Messages wait for a peer that comes back with another fragment size."""
     a, b = pair
     loads(16384, before)

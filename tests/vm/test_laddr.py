@@ -115,7 +115,7 @@ def test_more_addresses_than_can_be_kept(laddr, bare):
 
 @pytest.mark.race
 @pytest.mark.long("release", "debug")
-def test_binds_after_an_event_share_one_question(laddr, bare, node):
+def test_binds_after_an_event_share_one_lookup(laddr, bare, node):
     seen = laddr("shared", 5 if node.debug else 20, bare, PAIR[0])
     # There are two events, so the CM may be asked after the first one and after the second one.
     assert 1 <= seen["worst"] <= 2, seen

@@ -14,7 +14,7 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("ends", [PAIR, pytest.param(PAIR6, marks=pytest.mark.long), ("127.0.0.1", "127.0.0.1")],
                          ids="-".join)
-def test_what_is_told(node, guest, ends):
+def test_reported_ports(node, guest, ends):
     """C RDS is not tested: its two ends in one kernel do not notify each other of the end of a
     congestion."""
     result = node.run(["python3", guest / "cong_monitor.py", *ends, ports()], timeout=300)

@@ -286,7 +286,7 @@ def test_messages_go_on_when_a_peer_reloads(pair, guest, flavor):
     send.stop()
 
 
-def test_a_question_needs_no_reader(pair, tools, guest):
+def test_a_keepalive_needs_no_reader(pair, tools, guest):
     """Unread messages are acknowledged when the sender requests it, by C RDS as well. No connection
     is given up."""
     a, b = pair

@@ -131,7 +131,7 @@ def speak_first(pair, guest, anew, how, cut):
 @pytest.mark.kinds("rxe")
 @pytest.mark.on_c
 @HOW
-def test_we_begin_anew(pair, guest, how, cut):
+def test_rust_restarts(pair, guest, how, cut):
     """A node with this module restarts. The peer, which runs this module or C RDS, stays."""
     a, b = pair
     speak_first(pair, guest, b if b.impl == "rust" else a, how, cut)
@@ -141,7 +141,7 @@ def test_we_begin_anew(pair, guest, how, cut):
 @pytest.mark.pairs("rust-c", "c-rust")
 @pytest.mark.parametrize("cut", (pytest.param(False, id="whole", marks=NEVER_IN_CI),
                                  pytest.param(True, id="cut")))
-def test_c_begins_anew(pair, guest, cut):
+def test_c_restarts(pair, guest, cut):
     """C RDS restarts beside this module, which detects that from the peer's messages."""
     a, b = pair
     speak_first(pair, guest, b if b.impl == "c" else a, "crash", cut)

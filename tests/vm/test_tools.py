@@ -380,7 +380,7 @@ def test_stress_waits_for_room(node, tools, guest, ends, monitor):
 
 @RUST_ONLY
 @pytest.mark.parametrize("how", ("--abort-after", "SIGINT"))
-def test_stress_ends_in_its_midst(node, tools, how):
+def test_stress_is_aborted(node, tools, how):
     """Each task cancels its messages to each other task, and reports that. The other end ends
     normally."""
     options = ["--cancel-sent-to", "-t", 2, "-d", 4, "--show-histogram"]

@@ -38,12 +38,12 @@ def go_on(guest, user, other):
 
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("user", ("lower", "higher"))
-def test_others_go_on(user, pair, guest):
+def test_other_users_continue(user, pair, guest):
     ends = list(zip(pair, (A, B)))
     go_on(guest, *(ends if user == "lower" else ends[::-1]))
 
 
 @pytest.mark.pairs("rust-c", "c-rust")
-def test_others_go_on_with_c(pair, guest):
+def test_other_users_continue_with_c(pair, guest):
     ends = list(zip(pair, (A, B)))
     go_on(guest, *(ends if pair[0].impl == "rust" else ends[::-1]))
