@@ -255,7 +255,7 @@ def print_table(found, base):
             line += [number(before), f"{100 * (rust / before - 1):+.1f} %" if before and rust else ""]
         lines.append(line)
     print_columns(lines, left=(0, 5))
-    print("\nInstructions of the guest, median, if nothing else is said.", flush=True)
+    print("\nUnit, if none is given: instructions of the guest (median).", flush=True)
 
 
 def add_arguments(parser):
@@ -269,7 +269,7 @@ def check(parser, args):
     """Checks the arguments of add_arguments(), and that the tools of the measurement exist."""
     for path in (TOOL, PLUGIN):
         if not path.exists():
-            parser.error(f"{path} is not there: make tools")
+            parser.error(f"{path} does not exist: run make tools")
     args.impls = args.impls.split(",")
     if not set(args.impls) <= set(NAMES):
         parser.error("--impls takes c, rust, or c,rust")
@@ -329,7 +329,7 @@ def main(argv=None):
         print_table(found, base)
     kernel = next((x.kernel for x in runs.values()), None)
     if base and base_kernel != kernel:
-        print(f"This is Linux {kernel}, and what was before was of Linux {base_kernel}.", flush=True)
+        print(f"Different kernels: Linux {kernel} now, Linux {base_kernel} in the compared file.", flush=True)
     write(args, found, kernel=kernel)
     measured = counts(found)
     if args.counts:

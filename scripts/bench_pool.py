@@ -106,7 +106,7 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, help="write the rows to this file, as JSON")
     args = parser.parse_args(argv)
     if not MODULE.exists():
-        parser.error(f"{MODULE} is not there: make modules KUNIT=y")
+        parser.error(f"{MODULE} does not exist: run make modules KUNIT=y")
     with tempfile.TemporaryDirectory(prefix="rds-bench-pool-") as rundir:
         try:
             rows = measure(10 if args.quick else MOST_CONNECTIONS, args.strict, rundir)

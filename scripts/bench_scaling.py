@@ -207,7 +207,7 @@ def print_table(found, counts):
                           f"{ratio:.2f}" if ratio else ""])
             what = ""
     bench.print_columns(lines, left=(0, 1))
-    print(f"\nInstructions of the guest, if nothing else is said; medians of messages, bind and close, means of "
+    print(f"\nUnit, if none is given: instructions of the guest; medians of messages, bind and close, means of "
           f"set-up.\nA connection has two ends, both on this node. A local address has {GROUP} of them. "
           f"Growth: from {GROUP}\nconnections to the most. C RDS: up to {MOST_OF_C}, as one takes 12 MiB.",
           flush=True)
@@ -226,7 +226,7 @@ def parse(argv):
     args.connections = [int(x) for x in args.connections.split(",") if x] or list(
         QUICK if args.quick else COUNTS)
     if args.connections != sorted(set(args.connections)) or args.connections[0] < 1:
-        parser.error("--connections takes rising numbers")
+        parser.error("--connections takes numbers in ascending order")
     return args
 
 

@@ -66,7 +66,7 @@ def built_module():
     module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
                             capture_output=True, text=True).stdout.strip()
     if not Path(module).exists():
-        raise SystemExit(f"there is no {module}: the module does not build")
+        raise SystemExit(f"{module} does not exist, because the module does not build")
     return module
 
 

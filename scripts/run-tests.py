@@ -367,7 +367,7 @@ def check_costs(tally, measured, committed, failed=False):
     for flavor, boots in measured.get("boots", {}).items():
         known = committed.get("boots", {}).get(flavor)
         if failed:
-            say(f"{flavor} kernel: tests failed, so that they cost {boots} boots says nothing")
+            say(f"{flavor} kernel: no measure of costs ({boots} boots), because tests failed")
             continue
         if known is None:
             say(f"{flavor} kernel: all tests cost as much as {boots} boots; no figure is committed")

@@ -64,7 +64,7 @@ def test_another_kernel(tmp_path, monkeypatch, capsys):
     assert "Linux" not in capsys.readouterr().out
     monkeypatch.setattr(Run, "kernel", "7.2.12")
     assert run(monkeypatch, {"close": 100}, f"--base={counts}") == 0
-    assert "This is Linux 7.2.12, and what was before was of Linux 7.3.4." in capsys.readouterr().out
+    assert "Different kernels: Linux 7.2.12 now, Linux 7.3.4 in the compared file." in capsys.readouterr().out
 
 
 def test_strict_needs_counts(capsys):
