@@ -51,17 +51,14 @@ impl QpHandler for QpContext {
         let Received { buf, len } = message;
         let (mut buf, mut parts) = (Some(buf), delayed.unwrap_or(0));
         let received = self.connection.receive(&mut buf, len, device, &mut parts);
-        match (received, buf.take()) {
-            (Ok(()), back) => buf = back,
-            (Err(ReceiveError::NoMemory), Some(buf)) => {
+        if let Err(error) = received {
+            if let (ReceiveError::NoMemory, Some(buf)) = (error, buf) {
                 ring.delayed = Some(parts);
                 self.service_soon();
                 return Err(Received { buf, len });
             }
-            (Err(_), _) => {
-                self.fail();
-                return Ok(1);
-            }
+            self.fail();
+            return Ok(1);
         }
         match buf {
             // Buffers that the ring does not need go back to the pool.

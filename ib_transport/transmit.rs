@@ -228,19 +228,20 @@ fn take_advertisement(connection: &Connection, credits: &mut Credits) -> u8 {
 
 /// Adds a frame of `len` bytes. The caller has checked that there is room.
 fn add(chain: &mut SendChain<'_, QpContext>, buf: FrameBuf, len: u32, solicited: bool) -> Added {
-    if buf.is_spare {
-        chain.report_next();
-    }
     let item = SendItem {
         buf: buf.buf.freeze(),
         len,
         solicited,
         fence: false,
     };
-    push(chain, item)
+    push(chain, item, buf.is_spare)
 }
 
-fn push(chain: &mut SendChain<'_, QpContext>, item: SendItem) -> Added {
+/// Adds a frame. With a spare buffer, see [`FrameBuf`], it reports its completion.
+fn push(chain: &mut SendChain<'_, QpContext>, item: SendItem, is_spare: bool) -> Added {
+    if is_spare {
+        chain.report_next();
+    }
     match chain.push(item) {
         Ok(()) => Added::Frame { copied: 0 },
         Err(_) => Added::Failed,
@@ -342,13 +343,11 @@ fn packed_frame(
     }
     let len = packer.len();
     connection.node.stats.inc(Counter::IbTxPacked);
-    let item = SendItem {
-        buf: buf.freeze(),
-        len,
-        solicited: true,
-        fence: false,
+    let buf = FrameBuf {
+        buf,
+        is_spare: false,
     };
-    push(chain, item)
+    add(chain, buf, len, true)
 }
 
 /// Adds the header that is due, or posts the next work request of the first unsent message's
@@ -437,10 +436,7 @@ fn message_frame(
         }
         Err(FrameError::InUse) => return Added::Failed,
     };
-    let copied = frame.copied;
-    if frame.is_spare {
-        chain.report_next();
-    }
+    let (copied, is_spare) = (frame.copied, frame.is_spare);
     // What follows is done once for each frame, so there is a buffer for it already.
     if first {
         set_flags(connection, &mut queue.state, message, ack);
@@ -459,7 +455,7 @@ fn message_frame(
         solicited: part.last,
         fence: first && message.is_fenced(),
     };
-    let added = push(chain, item);
+    let added = push(chain, item, is_spare);
     if part.last {
         queue.note_sent();
     }

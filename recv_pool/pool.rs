@@ -130,12 +130,7 @@ impl Pool {
     /// Returns a buffer with undefined contents, or `None` if the limit is reached or memory is
     /// short.
     pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {
-        loop {
-            let buf = Arena::take_one(&self.arena);
-            if buf.is_some() || self.grow(context).is_err() {
-                return buf;
-            }
-        }
+        self.alloc_leaving(0, context)
     }
 
     /// Returns a buffer like [`Self::alloc`], but leaves `spare` free ones to other callers.

@@ -16,6 +16,18 @@ use kernel::prelude::*;
 /// Time in nanoseconds after which a nonblocking call looks for bounce buffers again.
 const BOUNCE_RETRY_NS: u64 = 20_000_000;
 
+/// Ends a call that must not wait: `poll(2)` reports in `wait_ns` nanoseconds when to call again.
+///
+/// # Errors
+///
+/// - `EAGAIN`, always, unless there is no memory.
+/// - `ENOMEM`
+fn refuse_to_wait<T>(sk: &Sock<Socket>, wait_ns: u64) -> Result<T> {
+    sk.note_no_room();
+    sk.node.wake_writers_after(sk, wait_ns)?;
+    Err(EAGAIN)
+}
+
 /// Waits until the program may begin an operation. Operations of a user are delayed after the peer
 /// has refused others of that user.
 ///
@@ -37,9 +49,7 @@ pub(super) fn await_admission(
             sk.node.stats.inc(Counter::SendOpHeld);
         }
         if timeout.is_nonblocking() {
-            sk.note_no_room();
-            sk.node.wake_writers_after(sk, wait_ns)?;
-            return Err(EAGAIN);
+            return refuse_to_wait(sk, wait_ns);
         }
         if !sk.pause(timeout, wait_ns)? {
             return Err(Errno::TimedOut.into());
@@ -87,9 +97,7 @@ pub(super) fn await_bounce(
             sk.node.stats.inc(Counter::SendOpHeld);
         }
         if timeout.is_nonblocking() {
-            sk.note_no_room();
-            sk.node.wake_writers_after(sk, BOUNCE_RETRY_NS)?;
-            return Err(EAGAIN);
+            return refuse_to_wait(sk, BOUNCE_RETRY_NS);
         }
         sk.note_waiting(&WaitingOn::Bounce(room.clone()))?;
         room.waiters.add(sk, 0, false)?;

@@ -127,7 +127,8 @@ proptest! {
     fn bounce_buffers_are_charged_in_full(
         areas in prop::collection::vec((0u64..1 << 20, 1u64..9000), 1..40)
     ) {
-        let areas: Vec<_> = areas.into_iter().map(|(address, bytes)| Area { address, bytes }).collect();
+        let area = |(address, bytes)| Area { address, bytes };
+        let areas: Vec<_> = areas.into_iter().map(area).collect();
         let all = Area { address: 0, bytes: areas.iter().map(|area| area.bytes).sum() };
         let charged = transfer(all, areas.len() as u64).unwrap().bounce_bytes(4096);
         prop_assert!(areas.into_iter().map(bounced).sum::<u64>() <= charged);

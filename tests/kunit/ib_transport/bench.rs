@@ -66,6 +66,16 @@ pub(super) struct Setup {
     pub(super) pool_limit: usize,
 }
 
+impl Setup {
+    /// Returns the options of a bench whose buffers a test can take, see [`Bench::take_buffers`].
+    pub(super) fn small_pools() -> Self {
+        Self {
+            pool_limit: 2 << 20,
+            ..Self::default()
+        }
+    }
+}
+
 /// A node with the device. Fields are dropped in this order.
 pub(super) struct Bench {
     pub(super) node: Arc<Node>,
@@ -185,12 +195,15 @@ impl Bench {
         pools.named().map(used).sum()
     }
 
+    /// Returns the number of sends that a queue pair has got, if it exists.
+    pub(super) fn posted(&self, qp: u32) -> Option<u32> {
+        self.fake.queues(qp).map(|queues| queues.sends_posted)
+    }
+
     /// Waits until a queue pair has got `count` sends.
     pub(super) fn await_sends(&self, qp: u32, count: u32) -> Result {
-        self.fake.wait_until(|| {
-            let queues = self.fake.queues(qp);
-            queues.is_some_and(|queues| queues.sends_posted >= count)
-        })
+        self.fake
+            .wait_until(|| self.posted(qp).is_some_and(|posted| posted >= count))
     }
 
     /// Waits until a queue pair is destroyed.
@@ -217,7 +230,7 @@ impl Bench {
     /// Returns the sequences of all messages that a queue pair has got, without the map.
     pub(super) fn sequences(&self, qp: u32) -> Result<KVec<u64>> {
         let mut sequences = KVec::new();
-        let posted = self.fake.queues(qp).map_or(0, |it| it.sends_posted);
+        let posted = self.posted(qp).unwrap_or(0);
         for header in (0..posted).filter_map(|index| self.header(qp, index)) {
             if !header.flags.contains(Flags::CONG_BITMAP) && header.sequence != 0 {
                 sequences.push(header.sequence, GFP_KERNEL)?;

@@ -68,10 +68,7 @@ mod suite {
     fn an_acknowledgement_without_a_buffer_is_tried_again_now_and_then() -> Result {
         /// Time between two attempts, in nanoseconds.
         const PAUSE: u64 = 20_000_000;
-        let bench = Bench::new(Setup {
-            pool_limit: 2 << 20,
-            ..Setup::default()
-        })?;
+        let bench = Bench::new(Setup::small_pools())?;
         let connection = bench.connect()?;
         let taken = bench.take_buffers(0)?;
         let mut frame = [0; Header::LEN];
@@ -90,7 +87,7 @@ mod suite {
         bench.await_counted(Counter::IbAckSendFailure, 4)?;
         let tries = bench.counted(Counter::IbAckSendFailure);
         let elapsed = time::monotonic_ns() - begin;
-        let before = bench.fake.queues(1).map(|it| it.sends_posted);
+        let before = bench.posted(1);
         drop(taken);
         bench.await_sends(1, MAP + 2)?;
         let ack = bench.header(1, MAP + 1).map(|it| (it.ack, it.sequence));

@@ -76,7 +76,7 @@ mod suite {
         bench.establish();
         bench.await_sends(2, MAP + 5)?;
         let again = bench.sequences(2)?;
-        let posted = bench.fake.queues(2).map(|queues| queues.sends_posted);
+        let posted = bench.posted(2);
         let resets = bench.counted(Counter::ConnReset);
         let left = bench.end(connection);
         assert_eq!((again.len(), posted, resets), (5, Some(MAP + 5), 1));
@@ -113,7 +113,7 @@ mod suite {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         bench.send(&connection, ROOM)?;
-        let full = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let full = bench.posted(1);
         let counted = bench.counted(Counter::IbTxRingFull);
         bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
         bench.await_sends(1, MAP + 1 + ROOM)?;
@@ -146,7 +146,7 @@ mod suite {
         bench.await_sends(1, MAP + FIRST)?;
         // One call posts several chains. It is over once the queue can be locked.
         let _ = connection.info();
-        let first = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let first = bench.posted(1);
         for _ in 0..ALL / FIRST {
             bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
         }
@@ -165,21 +165,14 @@ mod suite {
         Some(header.flags.contains(Flags::CONG_BITMAP))
     }
 
-    fn posted(bench: &Bench) -> Option<u32> {
-        bench.fake.queues(1).map(|it| it.sends_posted)
-    }
-
     #[test]
     fn a_map_waits_for_a_buffer() -> Result {
-        let bench = Bench::new(Setup {
-            pool_limit: 2 << 20,
-            ..Setup::default()
-        })?;
+        let bench = Bench::new(Setup::small_pools())?;
         let taken = bench.take_buffers(4096)?;
         let connection = bench.connection()?;
         bench.send(&connection, 1)?;
         bench.await_counted(Counter::IbTxAllocWait, 2)?;
-        let before = posted(&bench);
+        let before = bench.posted(1);
         drop(taken);
         bench.await_sends(1, MAP + 1)?;
         let after = [0, 1, MAP].map(|index| is_map(&bench, index));
@@ -194,10 +187,7 @@ mod suite {
     #[test]
     fn frames_with_a_spare_buffer_report_when_it_is_free() -> Result {
         const FRAGMENTS: u32 = 16;
-        let bench = Bench::new(Setup {
-            pool_limit: 2 << 20,
-            ..Setup::default()
-        })?;
+        let bench = Bench::new(Setup::small_pools())?;
         let connection = bench.connect()?;
         // The device may report no frame of the map.
         let pools = bench.pools().ok_or(ENODEV)?;
@@ -209,7 +199,7 @@ mod suite {
             bench.await_sends(1, MAP + 1 + done)?;
             bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
         }
-        let all = posted(&bench);
+        let all = bench.posted(1);
         let resets = bench.counted(Counter::ConnReset);
         drop((taken, pools));
         let left = bench.end(connection);
@@ -220,17 +210,14 @@ mod suite {
 
     #[test]
     fn nothing_goes_between_the_parts_of_a_map() -> Result {
-        let bench = Bench::new(Setup {
-            pool_limit: 2 << 20,
-            ..Setup::default()
-        })?;
+        let bench = Bench::new(Setup::small_pools())?;
         let mut taken = bench.take_buffers(4096)?;
         drop(taken.pop());
         let connection = bench.connection()?;
         bench.send(&connection, 1)?;
         bench.await_sends(1, 1)?;
         bench.await_counted(Counter::IbTxAllocWait, 2)?;
-        let before = (is_map(&bench, 0), posted(&bench));
+        let before = (is_map(&bench, 0), bench.posted(1));
         drop(taken);
         bench.await_sends(1, MAP + 1)?;
         let after = (is_map(&bench, 1), is_map(&bench, MAP));
@@ -246,9 +233,8 @@ mod suite {
     fn what_has_to_be_cut_anew_waits_for_a_buffer() -> Result {
         const CREDIT: u32 = 20;
         let bench = Bench::new(Setup {
-            pool_limit: 2 << 20,
             credit: CREDIT,
-            ..Setup::default()
+            ..Setup::small_pools()
         })?;
         let connection = bench.connect()?;
         let pools = bench.pools().ok_or(ENODEV)?;
@@ -256,7 +242,7 @@ mod suite {
         let message = Message::of_len(&pools, FragmentSize::K16, 4000, 64 << 10)?;
         connection.send(message).map_err(|_| EINVAL)?;
         bench.await_counted(Counter::IbTxAllocWait, 2)?;
-        let before = posted(&bench);
+        let before = bench.posted(1);
         drop(taken);
         // One of the credits is for a header that grants some.
         bench.await_sends(1, CREDIT - 1)?;
@@ -278,7 +264,7 @@ mod suite {
         })?;
         let connection = bench.connect()?;
         bench.send(&connection, 5)?;
-        let before = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let before = bench.posted(1);
         let throttled = bench.counted(Counter::IbTxThrottle);
         bench.hear(1, 0, 10)?;
         bench.await_sends(1, MAP + 6)?;
@@ -446,7 +432,7 @@ mod suite {
         add(&mut Qp::chain(&qp), Kind::Read, false, &who)?;
         drop(qp);
         bench.send(&connection, 1)?;
-        let before = bench.fake.queues(1).map(|queues| queues.sends_posted);
+        let before = bench.posted(1);
         bench.end_sends(1, MAP + 2, WcStatus::SUCCESS)?;
         bench.await_sends(1, MAP + 3)?;
         let resets = bench.counted(Counter::ConnReset);
