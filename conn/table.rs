@@ -4,7 +4,7 @@
 
 use super::key::{ConnKey, ShownAddr};
 use crate::kapi::{net::Net, task::UserId};
-use crate::proto::rx::Position;
+use crate::proto::{attempts, rx::Position};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -91,7 +91,21 @@ impl PeerKey {
 pub(crate) struct TableSlot<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
-    user: RBTreeNodeReservation<UserId, usize>,
+    user: RBTreeNodeReservation<UserId, Unmet>,
+}
+
+/// Number of a user's connections that have never been up, and of attempts to connect them that are
+/// in progress.
+#[derive(Clone, Copy)]
+struct Unmet {
+    connections: usize,
+    attempts: usize,
+}
+
+impl Unmet {
+    fn is_zero(self) -> bool {
+        self.connections == 0 && self.attempts == 0
+    }
 }
 
 impl<V> TableSlot<V> {
@@ -135,11 +149,12 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
-/// - `unmet` has the number of entries added for each user and neither removed nor met, if not 0.
+/// - `unmet` has the number of entries added for each user and neither removed nor met, and that of
+///   attempts begun for each user and not ended, if not both are 0.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    unmet: RBTree<UserId, usize>,
+    unmet: RBTree<UserId, Unmet>,
     len: usize,
     bounds: Bounds,
 }
@@ -182,12 +197,13 @@ impl<V> ConnTable<V> {
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        let unmet = user.and_then(|user| self.unmet.get(&user)).copied();
+        let unmet = user.and_then(|user| self.unmet.get(&user));
+        let count = unmet.map_or(0, |unmet| unmet.connections);
         let left = self.bounds.all.saturating_sub(self.len);
-        match unmet {
-            Some(count) if count >= left.max(FEW) => Err(Full::Unmet(count)),
-            _ => Ok(()),
+        if count >= left.max(FEW) {
+            return Err(Full::Unmet(count));
         }
+        Ok(())
     }
 
     /// Returns `true` if a limit that counts the connection of this key is nearly reached.
@@ -207,7 +223,16 @@ impl<V> ConnTable<V> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
-            add(&mut self.unmet, user, place.user);
+            match self.unmet.get_mut(&user) {
+                Some(unmet) => unmet.connections = unmet.connections.saturating_add(1),
+                None => {
+                    let first = Unmet {
+                        connections: 1,
+                        attempts: 0,
+                    };
+                    drop(self.unmet.insert(place.user.into_node(user, first)));
+                }
+            }
         }
         self.len = self.len.saturating_add(1);
         drop(self.tree.insert(place.entry.into_node(key, value)));
@@ -226,7 +251,46 @@ impl<V> ConnTable<V> {
 
     /// Notes that an entry added for `user` is up for the first time, or was removed before that.
     pub(crate) fn meet(&mut self, user: UserId) {
-        subtract(&mut self.unmet, &user);
+        self.change_unmet(user, |unmet| {
+            unmet.connections = unmet.connections.saturating_sub(1);
+        });
+    }
+
+    /// Begins an attempt for an entry that was added for `user` and has never been up. `repeated`
+    /// means that one has failed before. Returns `false` if nothing is counted, because the table
+    /// was emptied. Otherwise the caller calls [`Self::end_attempt`] when the attempt has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns the delay in milliseconds after which to try again, if the user may not have another
+    /// attempt now.
+    pub(crate) fn begin_attempt(&mut self, user: UserId, repeated: bool) -> Result<bool, u32> {
+        let Some(unmet) = self.unmet.get_mut(&user) else {
+            return Ok(false);
+        };
+        if !attempts::may_begin(unmet.attempts, repeated) {
+            return Err(attempts::delay_ms(unmet.connections, repeated));
+        }
+        unmet.attempts = unmet.attempts.saturating_add(1);
+        Ok(true)
+    }
+
+    /// Notes that an attempt has ended, whatever its result is.
+    pub(crate) fn end_attempt(&mut self, user: UserId) {
+        self.change_unmet(user, |unmet| {
+            unmet.attempts = unmet.attempts.saturating_sub(1);
+        });
+    }
+
+    /// Changes the counts of a user, and removes them if both are 0 afterwards.
+    fn change_unmet(&mut self, user: UserId, change: impl FnOnce(&mut Unmet)) {
+        let Some(unmet) = self.unmet.get_mut(&user) else {
+            return;
+        };
+        change(unmet);
+        if unmet.is_zero() {
+            let _: Option<Unmet> = self.unmet.remove(&user);
+        }
     }
 
     /// Removes all entries. The caller drops both results without a lock.

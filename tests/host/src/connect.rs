@@ -24,6 +24,7 @@ fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
     Inputs {
         lower,
         pending,
+        wait_ms: 0,
         random,
         timing: Timing::default(),
     }

@@ -10,6 +10,7 @@
 #[path = "../../../proto/mod.rs"]
 mod proto;
 
+mod attempts;
 mod bounce_bounds;
 mod completion_watchdog;
 mod cong_bits;
