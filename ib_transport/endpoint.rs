@@ -236,8 +236,8 @@ impl CmHandler for EndpointShared {
                 private_data,
             } => {
                 pr_debug!("{}: rejected, reason {}\n", key, reason);
-                if by_consumer && Rejection::parse(private_data) == Rejection::Version {
-                    self.connection.note_refusal();
+                if by_consumer {
+                    self.connection.note_rejection(private_data);
                 }
                 Reached::Rejected
             }
