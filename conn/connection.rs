@@ -25,6 +25,7 @@ use crate::kapi::{
 use crate::msg::{Message, MsgOps, OpStatus};
 use crate::proto::{
     credits::Credits,
+    ib_private::{Refusals, Rejection},
     idle::IdleTracker,
     info::RdmaPath,
     keepalive::Keepalive,
@@ -228,7 +229,7 @@ pub(crate) struct Connection {
     /// The latest connection request of the peer that the worker has not handled.
     #[pin]
     pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
-    /// Number of local requests that the peer has refused since the connection was up.
+    /// [`Refusals`] of local requests since the connection was up, as their number.
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.
     #[pin]
@@ -335,14 +336,16 @@ impl Connection {
         self.key.laddr < self.key.faddr
     }
 
-    /// Counts a refusal of a local request by the peer itself, not by its CM.
-    pub(crate) fn note_refusal(&self) {
-        self.refusals.fetch_add(1, Relaxed);
+    /// Notes a rejection of a local request by the peer itself, not by its CM, with this data. The
+    /// event handler of the endpoint calls this, so there is one call at a time.
+    pub(crate) fn note_rejection(&self, private_data: &[u8]) {
+        let refusals = self.refusals().after(Rejection::parse(private_data));
+        self.refusals.store(refusals.number(), Relaxed);
     }
 
-    /// Returns the number of local requests that the peer has refused since the connection was up.
-    pub(crate) fn refusals(&self) -> u32 {
-        self.refusals.load(Relaxed)
+    /// Returns the refusals of local requests since the connection was up.
+    pub(crate) fn refusals(&self) -> Refusals {
+        Refusals::from_number(self.refusals.load(Relaxed))
     }
 
     /// Returns `true` if a port of the peer is congested.

@@ -78,7 +78,7 @@ impl fmt::Display for Line<'_> {
             unacked,
             next_rx,
             connection.fragment.load(Relaxed),
-            connection.refusals(),
+            connection.refusals().number(),
         ))?;
         match link {
             Some(link) => {

@@ -4,7 +4,7 @@
 
 use super::key::{ConnKey, ShownAddr};
 use crate::kapi::{net::Net, task::UserId};
-use crate::proto::rx::Position;
+use crate::proto::{attempts, rx::Position};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -91,7 +91,21 @@ impl PeerKey {
 pub(crate) struct TableSlot<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
-    user: RBTreeNodeReservation<UserId, usize>,
+    user: RBTreeNodeReservation<UserId, NeverUp>,
+}
+
+/// Number of a user's connections that have never been up, and of attempts to connect them that are
+/// in progress.
+#[derive(Clone, Copy)]
+struct NeverUp {
+    connections: usize,
+    attempts: usize,
+}
+
+impl NeverUp {
+    fn is_zero(self) -> bool {
+        self.connections == 0 && self.attempts == 0
+    }
 }
 
 impl<V> TableSlot<V> {
@@ -135,12 +149,12 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
-/// - `never_up` has the number of entries added for each user and neither removed nor met, if not
-///   0.
+/// - `never_up` has the number of entries added for each user and neither removed nor up yet, and
+///   that of attempts begun for each user and not ended, if not both are 0.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    never_up: RBTree<UserId, usize>,
+    never_up: RBTree<UserId, NeverUp>,
     len: usize,
     bounds: Bounds,
 }
@@ -183,12 +197,13 @@ impl<V> ConnTable<V> {
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        let never_up = user.and_then(|user| self.never_up.get(&user)).copied();
+        let never_up = user.and_then(|user| self.never_up.get(&user));
+        let count = never_up.map_or(0, |never_up| never_up.connections);
         let left = self.bounds.all.saturating_sub(self.len);
-        match never_up {
-            Some(count) if count >= left.max(FEW) => Err(Full::NeverUp(count)),
-            _ => Ok(()),
+        if count >= left.max(FEW) {
+            return Err(Full::NeverUp(count));
         }
+        Ok(())
     }
 
     /// Returns `true` if a limit that counts the connection of this key is nearly reached.
@@ -208,7 +223,16 @@ impl<V> ConnTable<V> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
-            add(&mut self.never_up, user, place.user);
+            match self.never_up.get_mut(&user) {
+                Some(never_up) => never_up.connections = never_up.connections.saturating_add(1),
+                None => {
+                    let first = NeverUp {
+                        connections: 1,
+                        attempts: 0,
+                    };
+                    drop(self.never_up.insert(place.user.into_node(user, first)));
+                }
+            }
         }
         self.len = self.len.saturating_add(1);
         drop(self.tree.insert(place.entry.into_node(key, value)));
@@ -227,7 +251,46 @@ impl<V> ConnTable<V> {
 
     /// Notes that an entry added for `user` is up for the first time, or was removed before that.
     pub(crate) fn note_up(&mut self, user: UserId) {
-        subtract(&mut self.never_up, &user);
+        self.change_never_up(user, |never_up| {
+            never_up.connections = never_up.connections.saturating_sub(1);
+        });
+    }
+
+    /// Begins an attempt for an entry that was added for `user` and has never been up. `repeated`
+    /// means that one has failed before. Returns `false` if nothing is counted, because the table
+    /// was emptied. Otherwise the caller calls [`Self::end_attempt`] when the attempt has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns the delay in milliseconds after which to try again, if the user may not have another
+    /// attempt now.
+    pub(crate) fn begin_attempt(&mut self, user: UserId, repeated: bool) -> Result<bool, u32> {
+        let Some(never_up) = self.never_up.get_mut(&user) else {
+            return Ok(false);
+        };
+        if !attempts::may_begin(never_up.attempts, repeated) {
+            return Err(attempts::delay_ms(never_up.connections, repeated));
+        }
+        never_up.attempts = never_up.attempts.saturating_add(1);
+        Ok(true)
+    }
+
+    /// Notes that an attempt has ended, whatever its result is.
+    pub(crate) fn end_attempt(&mut self, user: UserId) {
+        self.change_never_up(user, |never_up| {
+            never_up.attempts = never_up.attempts.saturating_sub(1);
+        });
+    }
+
+    /// Changes the counts of a user, and removes them if both are 0 afterwards.
+    fn change_never_up(&mut self, user: UserId, change: impl FnOnce(&mut NeverUp)) {
+        let Some(never_up) = self.never_up.get_mut(&user) else {
+            return;
+        };
+        change(never_up);
+        if never_up.is_zero() {
+            let _: Option<NeverUp> = self.never_up.remove(&user);
+        }
     }
 
     /// Removes all entries. The caller drops both results without a lock.

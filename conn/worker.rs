@@ -15,7 +15,7 @@ use crate::kapi::{
     errno::Errno,
     print::{may_print, pr_change_ratelimited, About},
     sync::Fifo,
-    task::without_io,
+    task::{without_io, UserId},
     time,
 };
 use crate::msg::Message;
@@ -43,6 +43,8 @@ pub(super) struct Worker {
     failed: bool,
     /// A failure was logged since the connection was last up.
     attempt_logged: bool,
+    /// User for whom the table of connections counts the attempt that is in progress.
+    counted: Option<UserId>,
 }
 
 impl Worker {
@@ -52,6 +54,7 @@ impl Worker {
             endpoint: None,
             failed: false,
             attempt_logged: false,
+            counted: None,
         }
     }
 
@@ -194,9 +197,14 @@ impl Connection {
 
     /// Feeds an event to the state machine and carries out the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
+        let wait_ms = match worker.machine.begins_attempt(event) {
+            true => self.begin_attempt(worker),
+            false => 0,
+        };
         let inputs = Inputs {
             lower: self.is_lower(),
             pending: self.is_pending() || (event == Event::Idle && self.operates()),
+            wait_ms,
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
         };
@@ -224,6 +232,32 @@ impl Connection {
         let attempts = !matches!(outcome.state, State::Down | State::Waiting | State::Up);
         if attempts && before != outcome.state {
             self.tx.lock().idle_path = None;
+        }
+        if let Some(user) = worker.counted.take_if(|_| !attempts) {
+            self.node.connections.lock().tree.end_attempt(user);
+        }
+    }
+
+    /// Counts an attempt to connect for the user whose program first needed the connection, unless
+    /// it has been up. Returns 0 if the attempt may begin. Otherwise returns the time in
+    /// milliseconds after which to ask again.
+    fn begin_attempt(&self, worker: &mut Worker) -> u32 {
+        let Some(user) = self.creator.filter(|_| self.tx.lock().times_up == 0) else {
+            return 0;
+        };
+        let repeated = worker.machine.has_failed();
+        let begun = self
+            .node
+            .connections
+            .lock()
+            .tree
+            .begin_attempt(user, repeated);
+        match begun {
+            Ok(counted) => {
+                worker.counted = counted.then_some(user);
+                0
+            }
+            Err(wait_ms) => wait_ms,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::kapi::{
     rdma::{CmEvent, CmHandler, DeviceId},
     sync::ReadOnce,
 };
-use crate::proto::ib_private::{check_reply, Private, Rejection, Version};
+use crate::proto::ib_private::{check_reply, Private, Version};
 use crate::proto::wire::FragmentSize;
 use crate::stats::Counter;
 use kernel::{
@@ -214,8 +214,8 @@ impl CmHandler for EndpointShared {
                 private_data,
             } => {
                 pr_debug!("{}: rejected, reason {}\n", key, reason);
-                if by_consumer && Rejection::parse(private_data) == Rejection::Version {
-                    self.connection.note_refusal();
+                if by_consumer {
+                    self.connection.note_rejection(private_data);
                 }
                 EndpointEvent::Rejected
             }

@@ -231,6 +231,9 @@ pub(crate) struct Inputs {
     pub(crate) lower: bool,
     /// Messages wait to be sent or to be acknowledged.
     pub(crate) pending: bool,
+    /// 0 if an attempt may begin now. Otherwise the time in milliseconds after which the connection
+    /// looks again, see [`super::attempts`]. It does not concern an attempt right after a loss.
+    pub(crate) wait_ms: u32,
     /// Uniformly distributed random number.
     pub(crate) random: u32,
     pub(crate) timing: Timing,
@@ -261,6 +264,21 @@ impl Machine {
     #[inline]
     pub(crate) fn state(&self) -> State {
         self.state
+    }
+
+    /// Returns `true` if an attempt has failed since a connection was proven.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.backoff_ms != 0
+    }
+
+    /// Returns `true` if [`Inputs::wait_ms`] matters for the event.
+    #[inline]
+    pub(crate) fn begins_attempt(&self, event: Event) -> bool {
+        matches!(
+            (self.state, event),
+            (State::Down, Event::Wanted) | (State::Waiting, Event::Timer)
+        )
     }
 
     /// Handles an event. Changes the state, and returns the actions to carry out.
@@ -437,6 +455,10 @@ impl Machine {
     }
 
     fn resolve(&mut self, inputs: &Inputs) -> Outcome {
+        if inputs.wait_ms > 0 {
+            let delay = between((inputs.wait_ms / 2).max(1), inputs.wait_ms, inputs.random);
+            return self.enter(State::Waiting, [Action::Arm(delay)]);
+        }
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         self.enter(State::ResolvingAddr, [Action::Resolve, watchdog])
     }

@@ -65,6 +65,10 @@ pub(crate) enum Rejection {
     Version,
     /// Another reason: a request with another version would also be rejected.
     Other,
+    /// No data. Peers from before the type of service reject other versions in this way. But so
+    /// does the kernel of any peer whose `rdma_accept()` has failed, for example for lack of
+    /// memory.
+    Unexplained,
 }
 
 impl Rejection {
@@ -73,14 +77,50 @@ impl Rejection {
         match self {
             Self::Version => REJECTION.split_at(4).0,
             Self::Other => &REJECTION,
+            Self::Unexplained => &[],
         }
     }
 
-    /// Parses consumer data, which may be padded.
+    /// Parses consumer data, which may be padded with zeros.
     pub(crate) fn parse(data: &[u8]) -> Self {
+        if data.iter().all(|byte| *byte == 0) {
+            return Self::Unexplained;
+        }
         match data.split_first_chunk::<4>() {
             Some((_, more)) if more.starts_with(&NOT_THE_VERSION) => Self::Other,
             _ => Self::Version,
+        }
+    }
+}
+
+/// Refusals of a peer since the connection was up, as far as they concern the next proposal.
+///
+/// The number is a position in a cycle of attempts. Its last attempt proposes the old version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refusals(u32);
+
+impl Refusals {
+    /// Position of the attempt that proposes 3.1: after two rejections with data, or eight without.
+    const LAST: u32 = 8;
+
+    pub(crate) const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the state after a rejection by the peer itself.
+    #[must_use]
+    pub(crate) const fn after(self, why: Rejection) -> Self {
+        const HALF: u32 = Refusals::LAST / 2;
+        match (why, self.0) {
+            (Rejection::Other, _) => self,
+            (_, Self::LAST..) => Self(0),
+            (Rejection::Version, 0..HALF) => Self(HALF),
+            (Rejection::Version, _) => Self(Self::LAST),
+            (Rejection::Unexplained, position) => Self(position.saturating_add(1)),
         }
     }
 }
@@ -139,18 +179,19 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// Returns the version to propose. `refused` is the number of consecutive refusals by the peer
-    /// itself that did not give another reason than the version.
+    /// Returns the version to propose.
     ///
     /// A peer that only supports 3.1 refuses 4.1. C RDS also refuses while it connects itself, with
     /// the same consumer data. So 3.1 is proposed after two refusals, for one attempt: if it was
-    /// not necessary, it costs the larger fragments.
+    /// not necessary, it costs the larger fragments. A refusal without data says less, so more of
+    /// them are needed. A peer that means the version repeats them at once, and the first backoffs
+    /// are short.
     ///
     /// It is never proposed with a type of service. A peer that only supports 3.1 would take the
     /// request for one without, and drop its connection without a type of service.
-    pub(crate) const fn proposed(tos: u8, refused: u32) -> Version {
-        match (tos, refused % 3) {
-            (0, 2) => Version::V3_1,
+    pub(crate) const fn proposed(tos: u8, refusals: Refusals) -> Version {
+        match (tos, refusals.0) {
+            (0, Refusals::LAST) => Version::V3_1,
             _ => Version::V4_1,
         }
     }

@@ -21,6 +21,7 @@
     clippy::unwrap_used
 )]
 
+pub(crate) mod attempts;
 pub(crate) mod bounce;
 pub(crate) mod completion_watchdog;
 pub(crate) mod cong_bits;

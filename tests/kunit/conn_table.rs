@@ -9,7 +9,10 @@ mod suite {
     use crate::{
         conn::{Bounds, ConnKey, ConnTable, Full, PositionPlace, Positions, TableSlot},
         kapi::{net::Net, task::UserId},
-        proto::rx::RecvState,
+        proto::{
+            attempts::{MOST, MOST_REPEATED},
+            rx::RecvState,
+        },
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
@@ -147,6 +150,43 @@ mod suite {
             table.note_up(UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn attempts_are_limited_for_each_user() -> Result {
+        let (one, two) = (UserId::new(1), UserId::new(2));
+        let mut table = table(4000, 4000);
+        for n in 1..=400 {
+            let user = Some(if n <= 300 { one } else { two });
+            assert_eq!(add_for(&mut table, key(n, n, 0), user)?, Ok(()));
+        }
+        // Only first attempts may take all places.
+        for _ in 0..MOST_REPEATED {
+            assert_eq!(table.begin_attempt(one, true), Ok(true));
+        }
+        assert_eq!(table.begin_attempt(one, true), Err(600));
+        for _ in MOST_REPEATED..MOST {
+            assert_eq!(table.begin_attempt(one, false), Ok(true));
+        }
+        assert_eq!(table.begin_attempt(one, false), Err(75));
+        assert_eq!(table.begin_attempt(two, true), Ok(true));
+        table.end_attempt(one);
+        assert_eq!(table.begin_attempt(one, true), Err(600));
+        assert_eq!(table.begin_attempt(one, false), Ok(true));
+        // The number of connections does not change that of attempts.
+        for _ in 1..=300 {
+            table.note_up(one);
+        }
+        assert_eq!(table.begin_attempt(one, false), Err(10));
+        for _ in 0..MOST {
+            table.end_attempt(one);
+        }
+        // Nothing is counted for a user without connections that have never been up.
+        assert_eq!(table.begin_attempt(one, true), Ok(false));
+        drop(table.take());
+        assert_eq!(table.begin_attempt(two, true), Ok(false));
+        table.end_attempt(two);
         Ok(())
     }
 

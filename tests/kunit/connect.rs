@@ -116,6 +116,7 @@ mod suite {
         Inputs {
             lower,
             pending,
+            wait_ms: 0,
             random: 0,
             timing: Timing::default(),
         }

@@ -97,7 +97,7 @@ mod suite {
             Addr::from_v4(here),
             Addr::from_v4(there),
             5,
-            Version::proposed(5, 0),
+            Version::proposed(5, Refusals::default()),
             FragmentSize::K8,
             0,
         )

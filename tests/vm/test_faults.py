@@ -68,6 +68,19 @@ def test_no_memory_is_no_refusal_of_the_version(node, tools, guest, function, fo
     assert any(f"Active conn connected {ends} version 4.1" in x for x in node.log(mark)), node.log(mark)
 
 
+@pytest.mark.kinds("rxe")
+def test_a_failed_accept_is_no_refusal_of_the_version(node, tools, guest):
+    """rdma_accept() rejects a request without data when it fails. The peer repeats its proposal."""
+    node.forget()
+    before, mark = counters(node, guest)["conn_attempt_failed"], node.mark("requests that are not accepted")
+    with faults_within(node, place_in_kernel(node, "ib_send_cm_rep"), "failslab", probability=100, times=2):
+        ping(tools, node, PAIR[1], PAIR[0])
+    # Both ends count.
+    assert counters(node, guest)["conn_attempt_failed"] >= before + 4
+    ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
+    assert any(f"Active conn connected {ends} version 4.1" in x for x in node.log(mark)), node.log(mark)
+
+
 @pytest.mark.long("release", "debug")
 @pytest.mark.on_siw
 def test_each_step_of_a_new_device(node, tools, guest):

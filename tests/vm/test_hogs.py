@@ -5,10 +5,13 @@ another user's messages between the same addresses.
 All of these messages arrive, and each ping is answered. The time that they take is not checked.
 """
 
+import re
+from collections import Counter
+
 import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
-from traffic import counters, ping, setting, times_up, unchanged
+from traffic import counters, new_type, ping, setting, times_up, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -17,6 +20,8 @@ pytestmark = [pytest.mark.impls("rust")]
 ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
 # The network of add_peers() that no other test uses.
 NETWORK = 214
+# Connections to dead peers, and how many of one user may be connecting at a time.
+DEAD, MOST_ATTEMPTS = 350, 128
 # A limit in units of 4 KiB.
 SMALL_LIMIT = 4096
 KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
@@ -74,6 +79,39 @@ def test_unread_port(node, guest):
         node.run(["python3", guest / "laddr.py", "bound", host])
     out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=300).out
     assert out == "all\n"
+
+
+def states(node, network):
+    """Returns the number of connections to a network in each state."""
+    lines = node.run(["cat", "/sys/kernel/debug/rds/connections"]).out.splitlines()
+    return Counter(re.search(r" state=(\S+)", x)[1] for x in lines if f" -> {network}" in x)
+
+
+@pytest.fixture
+def no_hosts(node):
+    """A network without hosts, on the link of the pair: its neighbours never answer."""
+    route = "10.77.0.0/16 dev rdsv0"
+    node.run(f"ip route add {route}")
+    yield "10.77."
+    node.run(f"ip route del {route}")
+
+
+@pytest.mark.flavors("release")
+def test_dead_peers(node, tools, guest, no_hosts):
+    """A user has only some attempts to reach dead peers in progress at a time, so the first
+    connections of others find the CM and the workers free."""
+    hog = Hog(node, guest, "dead_peers")
+    while states(node, no_hosts).total() < DEAD:
+        hog.go_on()
+    seen = []
+    for _ in range(5):
+        ping(tools, node, PAIR[1], PAIR[0], tos=new_type())
+        seen.append(states(node, no_hosts))
+    assert all(x["waiting"] > 0 and x["up"] == 0 for x in seen), seen
+    # Connections change while they are listed.
+    assert 0 < min(x.total() - x["waiting"] - x["down"] for x in seen) <= MOST_ATTEMPTS, seen
+    hog.finish()
+    node.forget()
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
     Inputs {
         lower,
         pending,
+        wait_ms: 0,
         random,
         timing: Timing::default(),
     }
@@ -244,6 +245,47 @@ fn a_peer_that_starts_over_is_accepted() {
             let outcome = machine.handle(Request, &inputs);
             assert_eq!(outcome.state, State::Accepting);
         }
+    }
+}
+
+/// The user has too many attempts in progress. A lost link is reconnected at once.
+#[test]
+fn an_attempt_that_may_not_begin_is_looked_at_later() {
+    for (random, expected) in [(0, 50), (u32::MAX, 100)] {
+        let inputs = Inputs {
+            wait_ms: 100,
+            ..inputs(true, true, random)
+        };
+        for (state, event) in [(State::Down, Event::Wanted), (State::Waiting, Event::Timer)] {
+            let mut machine = machine(state);
+            let failed = machine.has_failed();
+            assert!(machine.begins_attempt(event));
+            for event in [event, Event::Timer, Event::Timer] {
+                let outcome = machine.handle(event, &inputs);
+                assert_eq!(outcome.state, State::Waiting);
+                assert!(outcome.actions.eq([Action::Arm(expected)]));
+            }
+            // Nothing has failed meanwhile.
+            assert_eq!(machine.has_failed(), failed);
+            let outcome = machine.handle(
+                Event::Timer,
+                &Inputs {
+                    wait_ms: 0,
+                    ..inputs
+                },
+            );
+            assert_eq!(outcome.state, State::ResolvingAddr);
+        }
+        let outcome = machine(State::Up).handle(Event::Lost, &inputs);
+        assert_eq!(outcome.state, State::ResolvingAddr);
+    }
+    let begins = |state| EVENTS.map(|event| machine(state).begins_attempt(event));
+    for state in State::ALL {
+        let count = begins(state).iter().filter(|begins| **begins).count();
+        assert_eq!(
+            count,
+            usize::from(matches!(state, State::Down | State::Waiting))
+        );
     }
 }
 

@@ -12,6 +12,7 @@ mod proto;
 #[path = "../../../uapi/mod.rs"]
 mod uapi;
 
+mod attempts;
 mod bounce_bounds;
 mod completion_watchdog;
 mod cong_bits;

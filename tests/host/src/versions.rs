@@ -43,8 +43,16 @@ impl Peer {
         }
     }
 
-    /// Returns the request that the peer sends after `refused` refusals.
-    fn request(self, tos: u8, refused: u32) -> Private {
+    /// Returns the reason that this peer gives for refusing a version.
+    fn rejection(self) -> Rejection {
+        match self {
+            Peer::Old => Rejection::Unexplained,
+            _ => Rejection::Version,
+        }
+    }
+
+    /// Returns the request that the peer sends after these refusals.
+    fn request(self, tos: u8, refusals: Refusals) -> Private {
         let (here, there) = addrs();
         let fields = |major, minor, minor_mask, tos, frag_size| Private {
             saddr: here,
@@ -58,10 +66,12 @@ impl Peer {
         };
         match self {
             Peer::Ours(limit) => {
-                Private::new(here, there, tos, Version::proposed(tos, refused), limit, 0)
+                Private::new(here, there, tos, Version::proposed(tos, refusals), limit, 0)
             }
             Peer::Mainline => fields(3, 1, 3, tos, 0),
-            Peer::Uek(own) if refused > 0 && tos == 0 => fields(3, 1, 3, 0, own.bytes() as u16),
+            Peer::Uek(own) if refusals != Refusals::default() && tos == 0 => {
+                fields(3, 1, 3, 0, own.bytes() as u16)
+            }
             Peer::Uek(own) => fields(4, 1, 3, tos, own.bytes() as u16),
             Peer::Old => fields(3, 1, 1, 0, 0),
         }
@@ -131,15 +141,18 @@ fn travel(private: &Private) -> Private {
     Private::parse_v4(&private.emit_v4().unwrap()).unwrap()
 }
 
-/// Connects until an attempt works or six have failed. In the first `races` attempts the peer
+/// Connects until an attempt works or twelve have failed. In the first `races` attempts the peer
 /// connects itself and refuses. Returns what both believe, and the number of refusals.
 fn connect(active: Peer, passive: Peer, tos: u8, races: u32) -> Option<(Belief, u32)> {
-    for refused in 0..6 {
-        let request = travel(&active.request(tos, refused));
+    let mut refusals = Refusals::default();
+    for refused in 0..12 {
+        let request = travel(&active.request(tos, refusals));
         if refused < races {
+            refusals = refusals.after(Rejection::Version);
             continue;
         }
         let Some((reply, theirs)) = passive.reply(&request) else {
+            refusals = refusals.after(passive.rejection());
             continue;
         };
         let reply = travel(&reply);
@@ -197,15 +210,17 @@ fn the_best_that_the_peer_can_do_comes_out() {
             assert_eq!(outcome, Some(((old, tos, 4096), 0)));
         }
         let outcome = connect(Peer::Ours(limit), Peer::Old, 0, 0);
-        assert_eq!(outcome, Some((((3, 1), 0, 4096), 2)));
+        assert_eq!(outcome, Some((((3, 1), 0, 4096), 8)));
     }
 }
 
 /// No request is sent that a peer of 3.1 would take for one without a type of service.
 #[test]
 fn a_type_of_service_is_not_proposed_in_3_1() {
-    for refused in 0..10 {
-        let request = Peer::Ours(K8).request(7, refused);
+    let mut refusals = Refusals::default();
+    for _ in 0..10 {
+        let request = Peer::Ours(K8).request(7, refusals);
+        refusals = refusals.after(Peer::Old.rejection());
         assert_eq!((request.major, request.minor), (4, 1));
         assert!(Peer::Old.reply(&request).is_none());
     }

@@ -328,6 +328,7 @@ impl World {
         let inputs = Inputs {
             lower: node == 0,
             pending: self.nodes[node].pending(),
+            wait_ms: 0,
             random: self.rng.next() as u32,
             timing: Timing::default(),
         };

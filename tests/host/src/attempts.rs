@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/attempts.rs`, also together with the connection machine.
+
+use crate::proto::attempts::*;
+use crate::proto::connect::*;
+use std::collections::BTreeSet;
+
+/// Milliseconds that an attempt to reach a dead peer takes, and one that is answered.
+const DEAD_MS: u32 = 2000;
+const LIVE_MS: u32 = 10;
+
+/// A connection of the user: its machine, and its next event.
+struct Conn {
+    machine: Machine,
+    next: Event,
+    lives: bool,
+}
+
+/// Connections of one user that have never been up.
+struct User {
+    conns: Vec<Conn>,
+    /// Times of the next events, and the indices of their connections.
+    due: BTreeSet<(u32, usize)>,
+    now: u32,
+    random: u32,
+    /// Connections that have never been up.
+    never_up: usize,
+    running: usize,
+    most_running: usize,
+    begun: usize,
+    /// Times that a connection had to look again.
+    looks: usize,
+}
+
+impl User {
+    fn new(dead: usize, live: usize) -> Self {
+        let mut this = Self {
+            conns: Vec::new(),
+            due: BTreeSet::new(),
+            now: 0,
+            random: 1,
+            never_up: 0,
+            running: 0,
+            most_running: 0,
+            begun: 0,
+            looks: 0,
+        };
+        this.want(dead, false);
+        this.want(live, true);
+        this
+    }
+
+    /// Adds connections that are wanted now.
+    fn want(&mut self, count: usize, lives: bool) {
+        for _ in 0..count {
+            self.due.insert((self.now, self.conns.len()));
+            self.conns.push(Conn {
+                machine: Machine::new(),
+                next: Event::Wanted,
+                lives,
+            });
+        }
+        self.never_up += count;
+    }
+
+    /// Feeds all events up to this time.
+    fn run_until(&mut self, until: u32) {
+        while let Some((now, at)) = self.due.pop_first() {
+            if now > until {
+                self.due.insert((now, at));
+                break;
+            }
+            self.now = now;
+            self.feed(at);
+        }
+        self.now = until;
+    }
+
+    fn feed(&mut self, at: usize) {
+        // Any generator that differs from call to call.
+        self.random = self
+            .random
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        let conn = &mut self.conns[at];
+        let event = conn.next;
+        let before = conn.machine.state();
+        let mut wait_ms = 0;
+        if conn.machine.begins_attempt(event) {
+            let repeated = conn.machine.has_failed();
+            if may_begin(self.running, repeated) {
+                self.running += 1;
+                self.begun += 1;
+            } else {
+                wait_ms = delay_ms(self.never_up, repeated);
+                self.looks += 1;
+            }
+        }
+        let inputs = Inputs {
+            lower: true,
+            pending: true,
+            wait_ms,
+            random: self.random,
+            timing: Timing::default(),
+        };
+        let outcome = conn.machine.handle(event, &inputs);
+        self.most_running = self.most_running.max(self.running);
+        let delay = outcome.actions.clone().find_map(|action| match action {
+            Action::Arm(delay) => Some(delay),
+            _ => None,
+        });
+        let (delay, next) = match outcome.state {
+            State::ResolvingAddr if conn.lives => (0, Event::AddrResolved),
+            State::ResolvingAddr => (DEAD_MS, Event::Lost),
+            State::ResolvingRoute => (0, Event::RouteResolved),
+            State::Connecting => (LIVE_MS, Event::Established),
+            State::Waiting => (delay.unwrap(), Event::Timer),
+            State::Up => (u32::MAX - self.now, Event::Idle),
+            unexpected => panic!("{unexpected:?}"),
+        };
+        conn.next = next;
+        self.due.insert((self.now + delay, at));
+        self.never_up -= usize::from(outcome.state == State::Up);
+        let attempts = |state| !matches!(state, State::Down | State::Waiting | State::Up);
+        self.running -= usize::from(attempts(before) && !attempts(outcome.state));
+    }
+}
+
+#[test]
+fn a_few_connections_are_not_limited() {
+    let mut user = User::new(MOST_REPEATED, 0);
+    user.run_until(60_000);
+    assert_eq!((user.most_running, user.looks), (MOST_REPEATED, 0));
+}
+
+#[test]
+fn attempts_of_a_user_are_limited() {
+    for dead in [MOST + 1, 1000, 20_000] {
+        let mut user = User::new(dead, 0);
+        user.run_until(20_000);
+        assert_eq!(user.most_running, MOST, "{dead}");
+        // Each attempt takes DEAD_MS. In the beginning all are first ones.
+        assert!(
+            user.begun <= MOST * (20_000 / DEAD_MS as usize + 1),
+            "{}",
+            user.begun
+        );
+        // At the beginning all of them look.
+        assert!(
+            user.looks <= dead + 20 * 5500,
+            "{dead}: {} looks",
+            user.looks
+        );
+    }
+}
+
+/// A user whose peers are dead reaches a new peer that lives as fast as without them.
+#[test]
+fn first_attempts_go_before_repeated_ones() {
+    let mut user = User::new(MOST + 200, 0);
+    user.run_until(60_000);
+    assert!(user.conns.iter().all(|conn| conn.machine.has_failed()));
+    assert!(user.running <= MOST_REPEATED, "{}", user.running);
+    user.want(MOST_REPEATED, true);
+    user.run_until(60_000 + LIVE_MS);
+    let live = user.conns.iter().filter(|conn| conn.lives);
+    assert!(live.clone().all(|conn| conn.machine.state() == State::Up));
+}
+
+#[test]
+fn peers_that_answer_are_soon_connected() {
+    let mut user = User::new(0, 5000);
+    user.run_until(2_000);
+    assert_eq!(user.never_up, 0);
+}
+
+/// Each dead peer gets its attempts, so one that comes back is reached.
+#[test]
+fn no_connection_starves() {
+    let mut user = User::new(1000, 0);
+    user.run_until(180_000);
+    assert!(user.conns.iter().all(|conn| conn.machine.has_failed()));
+    for conn in &mut user.conns {
+        conn.lives = true;
+    }
+    user.run_until(180_000 + 30_000);
+    assert_eq!(user.never_up, 0);
+}
+
+#[test]
+fn delays_are_in_range() {
+    let delays = |repeated| [0, 129, 5000, usize::MAX].map(|count| delay_ms(count, repeated));
+    assert_eq!(delays(false), [10, 32, 1250, 60_000]);
+    assert_eq!(delays(true), [10, 258, 10_000, 60_000]);
+}
