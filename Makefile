@@ -3,7 +3,7 @@
 # The targets for users: "make help". The kernel's build reads Kbuild instead.
 
 FLAVOR ?= release
-export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED
+export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED CFI
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -18,14 +18,15 @@ endif
 
 # The objects of each kernel have a folder of their own. So have those with the KUnit suites
 # (KUNIT=y), with coverage (KCOV=y, for the debug kernel), and with warnings as errors (WERROR=y).
-BUILD = $(CURDIR)/build/$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
+# A kernel with checks of indirect calls (CFI=1) is another kernel.
+BUILD = $(CURDIR)/build/$(if $(CFI),cfi/)$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
 # Without KDIR, the module is installed for the running kernel.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 KDIR ?= /lib/modules/$(shell uname -r)/build
 endif
 given-kdir := $(KDIR)
 # Variables on make's command line do not reach a shell function.
-KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' scripts/build-kernel.sh $(FLAVOR) --print)
+KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' CFI='$(CFI)' scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
 
 help:
@@ -64,6 +65,7 @@ help:
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
+	@echo '  CFI=1            a test kernel of its own with CONFIG_CFI, which checks the type of each indirect call'
 	@echo '  UNPATCHED=1      the soft RDMA devices of the kernel itself, without configs/patches'
 	@echo '  KERNEL_SERIES=7.2  series of the test kernel (default: the first available one of 7.3 and 7.2)'
 	@echo '  KSRC=DIR         source tree of the test kernel'

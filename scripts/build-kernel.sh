@@ -4,6 +4,7 @@
 # its build directory. The key covers all inputs: source version, configuration, tools.
 # The soft RDMA devices are built twice: from the unchanged source, and with configs/patches. Tests
 # use the latter unless UNPATCHED=1 is in the environment. --print-mods prints the modules' folder.
+# CFI=1 in the environment adds configs/cfi.config.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # Options of the calling make, such as -s, which would leave the log empty.
@@ -20,12 +21,13 @@ src=$("$TOP/scripts/fetch-kernel.sh")
 version=$(make -s -C "$src" kernelversion)
 # Options of one series have a file of their own, after the others.
 [ ! -f "$TOP/configs/${version%.*}.config" ] || fragments+=("$TOP/configs/${version%.*}.config")
+[ -z "${CFI:-}" ] || fragments+=("$TOP/configs/cfi.config")
 key=$({
 	# Another tree of the same version may be another kernel.
 	echo "$version${KSRC:+ $src}"
 	cat "${fragments[@]}"
 } | cache_key)
-out=$CACHE/kernel-$version-$flavor-$key
+out=$CACHE/kernel-$version-$flavor${CFI:+-cfi}-$key
 mods=$out/mods
 patches=$(cat "$TOP"/configs/patches/*.cocci | sha256sum | cut -c1-12)
 # The patches may not fit the source tree of KSRC.
