@@ -102,6 +102,8 @@ class Machine(Node):
         self.networks = []
         # Bytes that Rust code owned before the module was loaded, by call site.
         self.allocated = None
+        # The time limit for that memory to be free after an unload: a grace period may have to end.
+        self.freed_seconds = 60
         self.built = None
 
     @property
@@ -169,8 +171,7 @@ class Machine(Node):
         return {name: int(size) for size, name in ALLOCATED_BY_RUST.findall(out)}
 
     def _wait_until_freed(self):
-        # A grace period may have to end first.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.freed_seconds
         while True:
             now = self.allocated_by_rust()
             left = {x: now[x] - self.allocated.get(x, 0) for x in now if now[x] > self.allocated.get(x, 0)}
