@@ -7,7 +7,7 @@ export FLAVOR KSRC KERNEL_SERIES BINDGEN LLVM SETUP UNPATCHED CFI
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-long test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
+.PHONY: help demo test test-fast test-long costs test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
 	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
 	setup setup-build bench \
 	bench-pool bench-scaling
@@ -36,6 +36,7 @@ help:
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
 	@echo '  make test-fast   the tests that need no virtual machine, KUnit, and a dozen that need one: 3 minutes'
 	@echo '  make test-long   the tests that make test leaves out because they take hours; SHARD=2/4 for a part'
+	@echo '  make costs       copy the costs that make test has measured to tests/vm/costs.json, to be committed'
 	@echo '  make vm          the tests of one file: T=test_pair.py K="loss and rust-rust"; KEEP=1 keeps the guests'
 	@echo '  make vm-stop     stop the guests that make vm has kept'
 	@echo '  make test-stock  the Debian packages on the kernels of Debian itself, which are fetched'
@@ -193,6 +194,12 @@ test-long: setup
 test-stock: deb
 	@RDS_STOCK_NAMESPACE=y unshare --mount --propagation private $(PYTHON) -m pytest -v -p no:cacheprovider --tb=short \
 		--at-once $(if $(K),-k '$(K)') tests/stock
+
+# The costs that the last "make test" measured are those that later runs are held to.
+costs:
+	@grep -q '"boots"' build/test-artifacts/costs.json || { \
+		echo 'error: no sum of costs in build/test-artifacts: "make test" has not run, or tests failed' >&2; exit 1; }
+	@cp build/test-artifacts/costs.json tests/vm/costs.json
 
 vm: setup
 	@$(PYTHON) scripts/vm.py --flavor=$(FLAVOR) $(if $(K),-k '$(K)') $(if $(KEEP),--keep) $(if $(OPTIONS),--more='$(OPTIONS)') $(T)

@@ -37,7 +37,8 @@ TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
 # Number of jobs that keeps two processors busy, as a machine often waits.
 WORKERS = 2
-# Consoles, run directories and costs of the last run.
+# Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each case
+# by kernel; costs.json: the same by function, and sums.
 ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
 # Tests that the defects of the soft devices can break.
@@ -357,6 +358,16 @@ def costs(machines):
     return told
 
 
+def write_costs(machines, measured, whole):
+    """Writes the costs of each case, and of all, to build/test-artifacts.
+
+    The sums are left out unless all tests ran and passed, so that nobody commits a wrong one."""
+    if not whole or machines.failed():
+        measured = {x: y for x, y in measured.items() if x not in ("boots", "doubt")}
+    for name, what in (("cases", machines.seconds), ("costs", measured)):
+        (ARTIFACTS / f"{name}.json").write_text(json.dumps(what, indent=1, sort_keys=True) + "\n")
+
+
 def check_costs(tally, measured, committed, failed=False):
     """Fails if the tests of a kernel cost over 5 % more than when the costs were committed.
 
@@ -514,8 +525,9 @@ def main():
             worker.join()
     machines.add_to(tally)
     measured = costs(machines)
-    (ARTIFACTS / "costs.json").write_text(json.dumps(measured, indent=1, sort_keys=True) + "\n")
-    if not (args.fast or args.long):
+    whole = not (args.fast or args.long)
+    write_costs(machines, measured, whole)
+    if whole:
         check_costs(tally, measured, jobs.Costs().known, machines.failed())
     return 0 if tally.summary(machines.flaky()) else 1
 

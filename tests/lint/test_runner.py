@@ -446,6 +446,26 @@ def test_costs():
     assert run_tests.costs(machines) == {"debug": functions, "boots": {"debug": 3.5}, "doubt": 3.376}
 
 
+@pytest.mark.parametrize("whole, passed, sums", [(True, True, True), (True, False, False), (False, True, False)])
+def test_sums_of_whole_runs_only(whole, passed, sums, tmp_path, monkeypatch):
+    """make costs copies the costs of a whole run without failures, and refuses those of another."""
+    monkeypatch.setattr(run_tests, "ARTIFACTS", tmp_path / "build/test-artifacts")
+    run_tests.ARTIFACTS.mkdir(parents=True)
+    (tmp_path / "tests/vm").mkdir(parents=True)
+    machines = run_tests.Machines([])
+    machines.outcomes["suite"] = {"a": "passed" if passed else "failed: b"}
+    machines.seconds["debug"] = {"vm/test_a.py::a": [9, 10]}
+    measured = {"debug": {"test_a.py::a": 10}, "boots": {"debug": 1}, "doubt": 0.01}
+    run_tests.write_costs(machines, dict(measured), whole)
+    assert json.loads((run_tests.ARTIFACTS / "cases.json").read_text()) == machines.seconds
+    done = subprocess.run(["make", "-s", "-f", run_tests.TOP / "Makefile", "costs"], cwd=tmp_path,
+                          capture_output=True, text=True)
+    copied = tmp_path / "tests/vm/costs.json"
+    assert (done.returncode == 0) == copied.exists() == sums, done.stderr
+    assert ("no sum of costs" in done.stderr) != sums
+    assert not sums or json.loads(copied.read_text()) == measured
+
+
 @pytest.mark.parametrize("option, wanted", [
     (None, {"host", "build release", "build debug", "kunit release", "kunit debug", "in tree",
             "release rust,c not more", "debug rust not more"}),
