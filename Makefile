@@ -65,6 +65,7 @@ help:
 	@echo '  FLAVOR=release   a lean kernel (the default)'
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
+	@echo '  WORKERS=3        make test, test-fast, test-long: number of jobs at a time (default: 2)'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  CFI=1            a test kernel of its own with CONFIG_CFI, which checks the type of each indirect call'
 	@echo '  UNPATCHED=1      the soft RDMA devices of the kernel itself, without configs/patches'
@@ -180,15 +181,17 @@ build/examples/%: examples/%.c | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Werror -o $@ $<
 
+workers = $(if $(WORKERS),--workers='$(WORKERS)')
+
 test: setup
-	@$(PYTHON) scripts/run-tests.py
+	@$(PYTHON) scripts/run-tests.py $(workers)
 
 test-fast: setup
-	@$(PYTHON) scripts/run-tests.py --fast
+	@$(PYTHON) scripts/run-tests.py --fast $(workers)
 
 # More than the tests in machines: each part has its own last line, and all must pass.
 test-long: setup
-	@$(PYTHON) scripts/run-tests.py --long $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
+	@$(PYTHON) scripts/run-tests.py --long $(workers) $(if $(SHARD),--shard='$(SHARD)') $(if $(SEED),--seed='$(SEED)')
 
 # Runs in a mount namespace, whose end removes the overlay of the root.
 test-stock: deb

@@ -35,7 +35,8 @@ from rdsvm.node import Defect, KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
-# Number of jobs that keeps two processors busy, as a machine often waits.
+# Number of jobs at a time. Two leave a sixth of two processors idle, as tests wait for timeouts; the
+# machines of three have less of a processor each.
 WORKERS = 2
 # Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each case
 # by kernel; costs.json: the same by function, and sums.
@@ -50,6 +51,8 @@ COUNTED = (
     "STRICT=1",
     "COUNTS=build/test-artifacts/counts.json",
 )
+# Processor seconds of a boot, of all suites, and on the debug kernel of the leak scan.
+KUNIT_SECONDS = {"release": 30, "debug": 120}
 # The cost of a boot may be uncertain by this part.
 MOST_DOUBT = 0.1
 # Seconds in which repetitions of a failed test begin, and the time limit of each.
@@ -498,6 +501,7 @@ def main():
     parser.add_argument(
         "--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: run part K of N"
     )
+    parser.add_argument("--workers", type=int, default=WORKERS, help="number of jobs at a time")
     parser.add_argument("--seed", type=int, help="seed of the random order of --long")
     args = parser.parse_args()
     os.chdir(TOP)
@@ -514,7 +518,7 @@ def main():
     queue = machines.queue = jobs.Queue(
         lambda job: job.call(tally) if job.call else machines.run(job)
     )
-    workers = [threading.Thread(target=queue.work) for _ in range(WORKERS)]
+    workers = [threading.Thread(target=queue.work) for _ in range(args.workers)]
     for worker in workers:
         worker.start()
     try:
@@ -555,7 +559,7 @@ def add_jobs(args, tally, machines):
                 planned += unpatched(machines, flavor)
         machines.queue.add(planned)
         if not args.long:
-            machines.queue.add([call(f"{flavor} KUnit", kunit, flavor)])
+            machines.queue.add([call(f"{flavor} KUnit", kunit, flavor, seconds=KUNIT_SECONDS[flavor])])
     if args.long and args.shard[0] == 1:
         fuzz = "random calls for ten minutes"
         machines.queue.add([call(fuzz, made, fuzz, "fuzz", "SECONDS=600", seconds=700)])
