@@ -31,6 +31,8 @@ def test_operations(case, node, guest):
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", ("bad_arguments", "shorter", "bad_keys", "silent_bad_keys", "untold"))
 def test_refused(case, node, guest):
+    # A user with refusals has to wait before further operations. They are forgotten with the module.
+    node.forget()
     node.run(["python3", guest / "refused.py", int(node.kind == "rxe"), case], timeout=600)
 
 
@@ -52,7 +54,9 @@ def test_statuses_in_turn(node, guest):
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("case", (pytest.param("refused", marks=pytest.mark.long), "dropped", "unanswered", "fenced_atomics"))
 def test_statuses_of_roce(case, node, guest, load):
-    if case == "dropped":
+    if case == "refused":
+        load()  # As in test_refused.
+    elif case == "dropped":
         # The program ends the connection before the device does, even on a loaded machine.
         load(PATIENT)
     node.run(["python3", guest / "statuses.py", case], timeout=300)
