@@ -133,6 +133,7 @@ def move_under_load(wires, tools, guest, flavor, version):
     assert counters(b, guest)["ib_addr_moved"] == moved
 
 
+@pytest.mark.short
 @pytest.mark.on_siw
 def test_address_moves_to_another_port(wires, tools, guest, flavor):
     move_under_load(wires, tools, guest, flavor, 4)
