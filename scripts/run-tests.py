@@ -35,11 +35,11 @@ from rdsvm.node import Defect, KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
-# Number of jobs at a time. Two leave a sixth of two processors idle, as tests wait for timeouts; the
-# machines of three have less of a processor each.
+# Number of jobs at a time. Two leave a sixth of two processors idle, as tests wait for timeouts. With
+# three, each machine gets less of a processor.
 WORKERS = 2
-# Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each case
-# by kernel; costs.json: the same by function, and sums.
+# Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each
+# case by kernel; costs.json: the same by function, and sums.
 ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
 # Tests that the defects of the soft devices can break.
@@ -454,10 +454,10 @@ def kunit_in_tree(tally):
     tally.add_outcomes(suite, outcomes, done.returncode == 0)
 
 
-def build(tally, flavor):
-    """Builds a kernel, the module for it, and the module with its KUnit suites."""
+def build(tally, flavor, *more):
+    """Builds a kernel and the module for it. more: further arguments of make."""
     say(f"{flavor} kernel: building it, as far as it is not in the cache, and the module")
-    built = all(make("modules", f"FLAVOR={flavor}", *more) for more in ((), ("KUNIT=y",)))
+    built = make("modules", f"FLAVOR={flavor}", *more)
     if not built:
         tally.add(f"the module, {flavor} kernel", 0, 1, ["it does not build"])
     return built
@@ -558,8 +558,10 @@ def add_jobs(args, tally, machines):
             if args.shard[0] == 1:
                 planned += unpatched(machines, flavor)
         machines.queue.add(planned)
-        if not args.long:
-            machines.queue.add([call(f"{flavor} KUnit", kunit, flavor, seconds=KUNIT_SECONDS[flavor])])
+        # The jobs need not wait for the module with the suites.
+        if not args.long and build(tally, flavor, "KUNIT=y"):
+            seconds = KUNIT_SECONDS[flavor]
+            machines.queue.add([call(f"{flavor} KUnit", kunit, flavor, seconds=seconds)])
     if args.long and args.shard[0] == 1:
         fuzz = "random calls for ten minutes"
         machines.queue.add([call(fuzz, made, fuzz, "fuzz", "SECONDS=600", seconds=700)])

@@ -467,9 +467,9 @@ def test_sums_of_whole_runs_only(whole, passed, sums, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("option, wanted", [
-    (None, {"host", "build release", "build debug", "kunit release", "kunit debug", "in tree",
-            "release rust,c not more", "debug rust not more"}),
-    ("--fast", {"host", "build release", "kunit release", "release rust smoke"}),
+    (None, {"host", "build release", "build release KUNIT=y", "build debug", "build debug KUNIT=y",
+            "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more"}),
+    ("--fast", {"host", "build release", "build release KUNIT=y", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
                 "release rust some, unpatched {'UNPATCHED': '1'}",
                 "debug rust some, unpatched {'UNPATCHED': '1'}", "made fuzz SECONDS=600",
@@ -490,8 +490,8 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
             ran.add(f"{job.name} {job.env}" if job.env else job.name)
             self.outcomes[job.suite] = {"test": "passed"}
 
-    def build(_tally, flavor):
-        ran.add(f"build {flavor}")
+    def build(_tally, flavor, *more):
+        ran.add(" ".join(("build", flavor, *more)))
         return True
 
     for name, stub in {"host": lambda _: ran.add("host"), "build": build, "make": lambda *_: True,
