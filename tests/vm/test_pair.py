@@ -202,7 +202,6 @@ def test_loss(pair, tools, flavor):
     assert all(x < y for x, y in zip(before, after)), f"packets were to be lost: {before}, {after}"
 
 
-@pytest.mark.kept
 # On iWARP a cut wire ends no connection: TCP retries for a quarter of an hour.
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("long", (False, pytest.param(True, marks=pytest.mark.long)), ids=("short", "long"))
