@@ -44,6 +44,8 @@ def new_wires(node, guest):
             node.run("rdma link del {} && rdma link del {} && ip link del {}".format(*both, both[0]))
 
 
+# On the debug kernel an answer may take longer than the limit.
+@pytest.mark.long
 @pytest.mark.on_siw("release")
 def test_first_message(node, guest):
     """A neighbour may answer before the connection manager waits for the answer."""

@@ -239,7 +239,7 @@ A, B = wire_address(0, 1), wire_address(0, 2)
 def test_two_nodes(pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     for way in (ends, ends[::-1]):
-        between(*way, guest, 2)
+        between(*way, guest, 1)
     # The maximum of bytes and pieces takes as many packets on each kind of device.
     if pair[0].kind == "rxe":
         between(*ends, guest, 1, "most")
@@ -299,6 +299,8 @@ def done(first, second):
     first.wait(60, check=True)
 
 
+# test_packets_lost_of_operations_with_messages reaches the same blocks.
+@pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 def test_packets_lost(pair, guest):
     """One packet of a hundred is lost. Operations that soft-RoCE does not repair in time end, and
@@ -320,7 +322,9 @@ def test_packets_lost_of_operations_with_messages(pair, guest):
         done(owner, user)
 
 
-# On iWARP a cut wire ends no connection.
+# On iWARP a cut wire ends no connection. Each block is also reached by test_wire_cut of test_pair.py
+# and by test_packets_lost_of_operations_with_messages.
+@pytest.mark.long("release", "debug")
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")
 def test_wire_cut(pair, guest, flavor):
@@ -342,7 +346,7 @@ def test_with_c(owner, pair, guest):
     ends = [(pair[0], A), (pair[1], B)]
     if owner == "c":
         ends.reverse()
-    between(*ends, guest, 5)
+    between(*ends, guest, 2)
     # test_two_nodes covers the maximum that this module uses.
     if owner == "rust":
         between(*ends, guest, 1, "most")

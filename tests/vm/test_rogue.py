@@ -173,7 +173,8 @@ def test_forged(rogue, node, guest, attack):
 
 
 @pytest.mark.kinds("rxe")
-@pytest.mark.parametrize("attack", ["every", pytest.param("late", marks=pytest.mark.long("release", "debug"))])
+@pytest.mark.long("release", "debug")
+@pytest.mark.parametrize("attack", ["every", "late"])
 def test_rejections(rogue, node, attack):
     """Rejections with any reason, of a request, of a reply, and of nothing. Messages wait, and
     arrive."""
