@@ -94,8 +94,10 @@ def test_each_file_has_maintainers():
 
 @pytest.mark.parametrize("title, lines", entries().items(), ids=lambda x: x if isinstance(x, str) else "")
 def test_maintainers_in_the_form_of_the_kernel(title, lines):
-    """Titles are in capitals, and letters in the kernel's order."""
+    """Titles are in capitals, and letters in the kernel's order. A list is no maintainer."""
     letters = [x[0] for x in lines]
+    lists = {value.split()[0] for letter, value in lines if letter == "L"}
+    assert lists and not [value for letter, value in lines if letter == "M" and value.split()[-1].strip("<>") in lists]
     assert title == title.upper() and {"S", "F"} <= set(letters)
     assert letters == sorted(letters, key="MRLSWQBCPTFXNK".index), letters
 
