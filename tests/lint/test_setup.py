@@ -290,13 +290,25 @@ def test_long_steps_say_how_far_they_are(tmp_path, status):
     assert ("error: step failed" in done.stderr) == bool(status)
 
 
+def printed(what, flavor, **env):
+    """Returns a path that make prints. The output is one line, and nothing else."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "CFI"}
+    done = subprocess.run(["make", "-s", "-C", TOP, f"print-{what}", f"FLAVOR={flavor}"],
+                          env={**inherited, **env}, check=True, capture_output=True, text=True)
+    line, = done.stdout.splitlines()
+    assert done.stdout == line + "\n"
+    return line
+
+
 @pytest.mark.parametrize("flavor", ("release", "debug"))
 @pytest.mark.parametrize("what, end", (("kdir", ""), ("ko", "/rds_rust.ko")))
 def test_print(flavor, what, end):
-    """The output is one line, and nothing else."""
-    done = subprocess.run(["make", "-s", "-C", TOP, f"print-{what}", f"FLAVOR={flavor}"],
-                          env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
-                          check=True, capture_output=True, text=True)
-    line, = done.stdout.splitlines()
-    assert done.stdout == line + "\n"
+    line = printed(what, flavor)
     assert line.startswith("/") and flavor in line and line.endswith(end), line
+
+
+def test_kernel_with_cfi_is_another_one():
+    """It is beside the ordinary one, and so is the module for it and the one with KUnit suites."""
+    for what in ("kdir", "mods", "ko"):
+        assert "cfi" in printed(what, "release", CFI="1") and "cfi" not in printed(what, "release")
+    assert printed("ko", "release", CFI="1", KUNIT="y").endswith("/cfi/release-kunit/rds_rust.ko")
