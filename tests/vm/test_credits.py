@@ -102,8 +102,7 @@ def test_unload_while_it_is_read(node):
 @pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("on", [
-    *(pytest.param(x, marks=[pytest.mark.flavors("release"), pytest.mark.long("release")]) for x in "ab"),
-    pytest.param("both", marks=pytest.mark.short)])
+    *(pytest.param(x, marks=[pytest.mark.flavors("release"), pytest.mark.long("release")]) for x in "ab"), "both"])
 def test_it_takes_two(pair, tools, guest, flavor, on):
     """Flow control needs both nodes. With both, no sender is too fast; with one, there is no flow
     control."""
