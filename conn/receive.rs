@@ -188,7 +188,12 @@ impl Connection {
         self.note_drop(violation.counter(), 1);
         if !matches!(violation, Violation::Broken) {
             self.rx_failed.store(true, Relaxed);
-            pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+            pr_warn_ratelimited!(
+                self.log_limit,
+                "{}: dropping the connection: {}\n",
+                self.key,
+                violation
+            );
         }
     }
 
