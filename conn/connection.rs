@@ -442,6 +442,9 @@ impl Connection {
     /// Returns the message if the connection has ended. Another connection for the same addresses
     /// may exist then.
     pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        if message.dport == PING_PORT {
+            self.send_map_before_ping();
+        }
         let tx = self.tx.lock();
         if self.has_ended() {
             return Err(message);
