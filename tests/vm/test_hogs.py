@@ -86,8 +86,8 @@ def test_unread_port(node, guest):
 
 
 def test_tiny_buffers(node, guest):
-    """A port that changes with each message and each read does not flood peers with maps, and they
-    get the last one."""
+    """A port that changes with each message and each read does not flood peers with maps. They get
+    the last one, and each ping gets its pong while the port is empty."""
     node.add_peers(1, OF_TINY_BUFFERS)
     near, far = (peer_address(OF_TINY_BUFFERS, i) for i in (0, 1))
     for host in (near, far):
