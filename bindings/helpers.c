@@ -209,15 +209,16 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 
 /**
  * rds_rust_printk_ratelimit() - check whether a message may be logged
- * @kind: kind of message, 0 to 3; each kind has its own limit
+ * @kind: kind of message, 0 to 3; each kind has its own limit. Those of kinds 0 and 1 are about
+ *	connections, which also have limits of their own.
  *
  * Return: true if the message may be logged.
  */
 bool rds_rust_printk_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state limits[] = {
-		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, 4 * DEFAULT_RATELIMIT_BURST),
+		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, 4 * DEFAULT_RATELIMIT_BURST),
 		RATELIMIT_STATE_INIT(limits[2], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
 		RATELIMIT_STATE_INIT(limits[3], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
 	};

@@ -6,7 +6,7 @@ use crate::kapi::{
     net::Net,
     sync::{new_spinlock_bh, SpinLockBh},
 };
-use crate::proto::cong_bits;
+use crate::proto::{cong_bits, cong_pace::MapPace};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -16,6 +16,46 @@ type Bits = [u64; cong_bits::WORDS];
 struct Map {
     key: MapKey,
     bits: KBox<Bits>,
+    /// The map has changed since its last round to all peers began.
+    changed: bool,
+    /// Number of rounds in progress.
+    rounds: u32,
+    pace: MapPace,
+}
+
+impl Map {
+    /// Marks a port as full or not full. Returns `true` if that changes its state.
+    fn mark(&mut self, port: u16, full: bool) -> bool {
+        let changes = if full {
+            cong_bits::set(&mut self.bits, port)
+        } else {
+            cong_bits::clear(&mut self.bits, port)
+        };
+        self.changed |= changes;
+        changes
+    }
+
+    /// Begins a round, unless the map has not changed or has to wait.
+    fn begin_round(&mut self, now: u64) -> bool {
+        let begins = self.changed && self.pace.wait(now) == 0;
+        if begins {
+            self.pace.begin(now);
+            self.changed = false;
+            self.rounds = self.rounds.saturating_add(1);
+        }
+        begins
+    }
+}
+
+/// Map to send next, see [`Registry::next_round`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextRound {
+    /// The map of this address goes to all its peers now.
+    Send(MapKey),
+    /// A changed map has to wait for this time in nanoseconds.
+    Wait(u64),
+    /// No map has changed.
+    Done,
 }
 
 /// A local address. Link-local addresses differ by their scope.
@@ -57,31 +97,89 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn mark(&self, key: MapKey, port: u16, full: bool) -> Result<bool> {
-        let flip = |map: &mut Map| {
-            if full {
-                cong_bits::set(&mut map.bits, port)
-            } else {
-                cong_bits::clear(&mut map.bits, port)
-            }
-        };
         if let Some(map) = find(&mut self.maps.lock(), key) {
-            return Ok(flip(map));
+            return Ok(map.mark(port, full));
         }
         if !full {
             return Ok(false);
         }
         let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
         let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
-        fresh.push(Map { key, bits }, GFP_ATOMIC)?;
+        let map = Map {
+            key,
+            bits,
+            changed: false,
+            rounds: 0,
+            pace: MapPace::new(),
+        };
+        fresh.push(map, GFP_ATOMIC)?;
         let mut maps = self.maps.lock();
         if find(&mut maps, key).is_none() {
             while let Some(map) = fresh.pop() {
                 maps.push(map, GFP_ATOMIC)?;
             }
         }
-        let changed = find(&mut maps, key).is_some_and(flip);
+        let changed = find(&mut maps, key).is_some_and(|map| map.mark(port, full));
         drop(maps);
         Ok(changed)
+    }
+
+    /// Returns the time in nanoseconds until the map of an address may be sent. 0 if there is none.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn wait(&self, key: MapKey, now: u64) -> u64 {
+        find(&mut self.maps.lock(), key).map_or(0, |map| map.pace.wait(now))
+    }
+
+    /// Returns `true` if some peers may not have been sent the last change of a map.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn is_unsent(&self, key: MapKey) -> bool {
+        find(&mut self.maps.lock(), key).is_some_and(|map| map.changed || map.rounds > 0)
+    }
+
+    /// Notes that the map of an address was sent to all its peers.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn end_round(&self, key: MapKey) {
+        if let Some(map) = find(&mut self.maps.lock(), key) {
+            map.rounds = map.rounds.saturating_sub(1);
+        }
+    }
+
+    /// Begins a round for the map of an address. Returns `false` if the map has not changed or has to
+    /// wait. Otherwise the caller sends the map to all peers of the address, and then calls
+    /// [`Self::end_round`]. `now` is a monotonic time in nanoseconds.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn begin_round(&self, key: MapKey, now: u64) -> bool {
+        find(&mut self.maps.lock(), key).is_some_and(|map| map.begin_round(now))
+    }
+
+    /// Begins the next round: the caller sends the map to all peers of its address, and then calls
+    /// [`Self::end_round`]. `now` is a monotonic time in nanoseconds.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn next_round(&self, now: u64) -> NextRound {
+        let mut shortest = None;
+        for map in self.maps.lock().iter_mut().filter(|map| map.changed) {
+            if map.begin_round(now) {
+                return NextRound::Send(map.key);
+            }
+            let wait = map.pace.wait(now);
+            shortest = Some(shortest.map_or(wait, |other: u64| other.min(wait)));
+        }
+        shortest.map_or(NextRound::Done, NextRound::Wait)
     }
 
     /// Copies a part of an address's map in wire format (little-endian words), from byte `offset`

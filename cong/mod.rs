@@ -11,5 +11,5 @@
 mod local;
 mod remote;
 
-pub(crate) use local::{MapKey, Registry};
+pub(crate) use local::{MapKey, NextRound, Registry};
 pub(crate) use remote::Remote;

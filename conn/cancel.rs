@@ -67,7 +67,7 @@ impl Connection {
         self.sweep_in(SWEEP_MS);
     }
 
-    /// Schedules an immediate sweep that drops acknowledged messages.
+    /// Schedules an immediate sweep that drops acknowledged messages and wakes senders.
     ///
     /// # Context
     ///
@@ -151,12 +151,14 @@ impl Connection {
         all
     }
 
-    /// Drops acknowledged messages, and cancels the messages of all closed sockets.
+    /// Wakes the remaining senders to ports that have room again, drops acknowledged messages, and
+    /// cancels the messages of all closed sockets.
     ///
     /// # Context
     ///
     /// Process context.
     fn sweep(&self) {
+        self.waiters.wake_rest();
         while self.drop_acked() {}
         let _taking = self.cancel_lock.lock();
         self.drop_unwanted(

@@ -18,6 +18,7 @@ use super::{
 use crate::cong::Remote;
 use crate::kapi::{
     net::SendMsg,
+    print::LogLimit,
     sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, ReadOnce, SpinLockBh, SpinLockBhGuard},
     task::UserId,
     time,
@@ -234,6 +235,8 @@ pub(crate) struct Connection {
     /// Users whose operations the peer has refused.
     #[pin]
     pub(crate) fault_limiter: FaultLimiter,
+    /// Rate limit of log messages about the connection.
+    pub(crate) log_limit: LogLimit,
     /// Set when there is something to send.
     pub(super) tx_requested: Flag,
     /// Set when the connection is idle: no message goes either way.
@@ -317,6 +320,7 @@ impl Connection {
                 request <- new_spinlock_bh!(None, "Connection::request"),
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
+                log_limit: LogLimit::new(),
                 tx_requested: Flag::new(),
                 idle: Flag::new(),
                 reset: Flag::new(),
@@ -438,6 +442,9 @@ impl Connection {
     /// Returns the message if the connection has ended. Another connection for the same addresses
     /// may exist then.
     pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        if message.dport == PING_PORT {
+            self.send_map_before_ping();
+        }
         let tx = self.tx.lock();
         if self.has_ended() {
             return Err(message);

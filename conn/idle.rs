@@ -152,8 +152,11 @@ impl Node {
             if let Some((position, place)) = last.position.zip(place) {
                 now.positions.insert(&connection.key, position, place);
             }
-            if let Some(user) = connection.creator.filter(|_| last.never_up) {
-                now.tree.note_up(user);
+            if let Some(user) = connection.creator {
+                if last.never_up {
+                    now.tree.note_up(user);
+                }
+                now.tree.note_removed(user);
             }
             now.tree.remove(&connection.key)
         });

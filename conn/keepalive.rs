@@ -107,6 +107,7 @@ impl Connection {
                 self.node.stats.inc(Counter::ConnKeepaliveTimeout);
                 self.note_failure("keepalive timeout", Errno::TimedOut);
                 pr_info_ratelimited!(
+                    self.log_limit,
                     "{}: the peer does not answer: dropping the connection\n",
                     self.key
                 );

@@ -6,6 +6,7 @@
 
 mod acked;
 mod cancel;
+mod cong_work;
 mod connection;
 mod credits;
 mod debugfs;

@@ -126,6 +126,8 @@ pub(crate) struct Node {
     pub(super) listening: DelayedWork<Node, 1>,
     #[pin]
     pub(super) retry_work: DelayedWork<Node, 2>,
+    #[pin]
+    pub(super) cong_work: DelayedWork<Node, 3>,
     /// State of the sockets.
     net_state: NetState,
     /// Runs the workers of connections.
@@ -168,6 +170,7 @@ impl Node {
                 idle_work <- kernel::new_delayed_work!("Node::idle_work"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 retry_work <- kernel::new_delayed_work!("Node::retry_work"),
+                cong_work <- kernel::new_delayed_work!("Node::cong_work"),
                 transports: Transports::new(ib),
             }),
             GFP_KERNEL,
@@ -378,6 +381,7 @@ impl Node {
         cancel_delayed::<_, 0>(self);
         cancel_delayed::<_, 1>(self);
         cancel_delayed::<_, 2>(self);
+        cancel_delayed::<_, 3>(self);
         for connection in tree.values() {
             connection.begin_stop();
         }

@@ -188,7 +188,12 @@ impl Connection {
         self.note_drop(violation.counter(), 1);
         if !matches!(violation, Violation::Broken) {
             self.rx_failed.store(true, Relaxed);
-            pr_warn_ratelimited!("{}: dropping the connection: {}\n", self.key, violation);
+            pr_warn_ratelimited!(
+                self.log_limit,
+                "{}: dropping the connection: {}\n",
+                self.key,
+                violation
+            );
         }
     }
 
@@ -491,10 +496,14 @@ impl Connection {
         self.rx.lock().has_partial()
     }
 
-    fn update_remote(&self, offset: u32, piece: &[u8], last: bool) {
+    fn update_remote(self: &Arc<Self>, offset: u32, piece: &[u8], last: bool) {
         match self.remote.update(offset, piece) {
             Ok(0) => {}
-            Ok(freed) => self.waiters.wake(freed),
+            Ok(freed) => {
+                if self.waiters.wake_some(freed) {
+                    self.sweep_at_once();
+                }
+            }
             Err(_) => self.note_drop(Counter::CongUpdateFailed, 1),
         }
         if last {

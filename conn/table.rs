@@ -47,6 +47,8 @@ pub(crate) enum Full {
     Peer(Ipv6Addr, usize),
     /// Number of connections of one user's programs that have never been up.
     NeverUp(usize),
+    /// Number of connections of one user's programs.
+    User(usize),
 }
 
 impl fmt::Display for Full {
@@ -63,6 +65,10 @@ impl fmt::Display for Full {
             )),
             Self::NeverUp(count) => f.write_fmt(fmt!(
                 "its user has {} connections to peers that have never answered, and may have no more now",
+                count
+            )),
+            Self::User(count) => f.write_fmt(fmt!(
+                "its user has {} connections and leaves the rest to others, raise max_conns to allow more",
                 count
             )),
         }
@@ -91,20 +97,21 @@ impl PeerKey {
 pub(crate) struct TableSlot<V> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
-    user: RBTreeNodeReservation<UserId, NeverUp>,
+    user: RBTreeNodeReservation<UserId, UserCounts>,
 }
 
-/// Number of a user's connections that have never been up, and of attempts to connect them that are
-/// in progress.
+/// Numbers of a user's connections, of those that have never been up, and of attempts to connect
+/// the latter that are in progress.
 #[derive(Clone, Copy)]
-struct NeverUp {
-    connections: usize,
+struct UserCounts {
+    all: usize,
+    never_up: usize,
     attempts: usize,
 }
 
-impl NeverUp {
+impl UserCounts {
     fn is_zero(self) -> bool {
-        self.connections == 0 && self.attempts == 0
+        self.all == 0 && self.never_up == 0 && self.attempts == 0
     }
 }
 
@@ -149,12 +156,12 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
-/// - `never_up` has the number of entries added for each user and neither removed nor up yet, and
-///   that of attempts begun for each user and not ended, if not both are 0.
+/// - `users` has, if not all are 0, the number of entries added for each user and not removed, of
+///   those that were never up, and of attempts begun for the user and not ended.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    never_up: RBTree<UserId, NeverUp>,
+    users: RBTree<UserId, UserCounts>,
     len: usize,
     bounds: Bounds,
 }
@@ -166,7 +173,7 @@ impl<V> ConnTable<V> {
         Self {
             tree: RBTree::new(),
             peers: RBTree::new(),
-            never_up: RBTree::new(),
+            users: RBTree::new(),
             len: 0,
             bounds: bounds.at_least_one(),
         }
@@ -189,7 +196,8 @@ impl<V> ConnTable<V> {
     ///
     /// A user may have as many connections to peers that have never answered as there is room left,
     /// and [`FEW`] in any case. So one user alone gets half of the room, and the next one half of
-    /// the rest.
+    /// the rest. With those to peers that have answered a user may have seven times as many as
+    /// there is room left. So he leaves an eighth to others.
     pub(crate) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
@@ -197,11 +205,15 @@ impl<V> ConnTable<V> {
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        let never_up = user.and_then(|user| self.never_up.get(&user));
-        let count = never_up.map_or(0, |never_up| never_up.connections);
+        let Some(counts) = user.and_then(|user| self.users.get(&user)) else {
+            return Ok(());
+        };
         let left = self.bounds.all.saturating_sub(self.len);
-        if count >= left.max(FEW) {
-            return Err(Full::NeverUp(count));
+        if counts.never_up >= left.max(FEW) {
+            return Err(Full::NeverUp(counts.never_up));
+        }
+        if counts.all >= left.saturating_mul(7).max(FEW) {
+            return Err(Full::User(counts.all));
         }
         Ok(())
     }
@@ -223,14 +235,18 @@ impl<V> ConnTable<V> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
-            match self.never_up.get_mut(&user) {
-                Some(never_up) => never_up.connections = never_up.connections.saturating_add(1),
+            match self.users.get_mut(&user) {
+                Some(counts) => {
+                    counts.all = counts.all.saturating_add(1);
+                    counts.never_up = counts.never_up.saturating_add(1);
+                }
                 None => {
-                    let first = NeverUp {
-                        connections: 1,
+                    let first = UserCounts {
+                        all: 1,
+                        never_up: 1,
                         attempts: 0,
                     };
-                    drop(self.never_up.insert(place.user.into_node(user, first)));
+                    drop(self.users.insert(place.user.into_node(user, first)));
                 }
             }
         }
@@ -239,8 +255,8 @@ impl<V> ConnTable<V> {
         Ok(())
     }
 
-    /// Removes an entry. The caller also calls [`Self::note_up`] if the entry was added for a user
-    /// and has never been up.
+    /// Removes an entry. If it was added for a user, the caller also calls [`Self::note_removed`],
+    /// and [`Self::note_up`] if it has never been up.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
         let value = self.tree.remove(key)?;
         // INVARIANT: One less in both.
@@ -251,8 +267,15 @@ impl<V> ConnTable<V> {
 
     /// Notes that an entry added for `user` is up for the first time, or was removed before that.
     pub(crate) fn note_up(&mut self, user: UserId) {
-        self.change_never_up(user, |never_up| {
-            never_up.connections = never_up.connections.saturating_sub(1);
+        self.change_counts(user, |counts| {
+            counts.never_up = counts.never_up.saturating_sub(1);
+        });
+    }
+
+    /// Notes that an entry added for `user` is removed.
+    pub(crate) fn note_removed(&mut self, user: UserId) {
+        self.change_counts(user, |counts| {
+            counts.all = counts.all.saturating_sub(1);
         });
     }
 
@@ -265,31 +288,31 @@ impl<V> ConnTable<V> {
     /// Returns the delay in milliseconds after which to try again, if the user may not have another
     /// attempt now.
     pub(crate) fn begin_attempt(&mut self, user: UserId, repeated: bool) -> Result<bool, u32> {
-        let Some(never_up) = self.never_up.get_mut(&user) else {
+        let Some(counts) = self.users.get_mut(&user) else {
             return Ok(false);
         };
-        if !attempts::may_begin(never_up.attempts, repeated) {
-            return Err(attempts::delay_ms(never_up.connections, repeated));
+        if !attempts::may_begin(counts.attempts, repeated) {
+            return Err(attempts::delay_ms(counts.never_up, repeated));
         }
-        never_up.attempts = never_up.attempts.saturating_add(1);
+        counts.attempts = counts.attempts.saturating_add(1);
         Ok(true)
     }
 
     /// Notes that an attempt has ended, whatever its result is.
     pub(crate) fn end_attempt(&mut self, user: UserId) {
-        self.change_never_up(user, |never_up| {
-            never_up.attempts = never_up.attempts.saturating_sub(1);
+        self.change_counts(user, |counts| {
+            counts.attempts = counts.attempts.saturating_sub(1);
         });
     }
 
-    /// Changes the counts of a user, and removes them if both are 0 afterwards.
-    fn change_never_up(&mut self, user: UserId, change: impl FnOnce(&mut NeverUp)) {
-        let Some(never_up) = self.never_up.get_mut(&user) else {
+    /// Changes the counts of a user, and removes them if all are 0 afterwards.
+    fn change_counts(&mut self, user: UserId, change: impl FnOnce(&mut UserCounts)) {
+        let Some(counts) = self.users.get_mut(&user) else {
             return;
         };
-        change(never_up);
-        if never_up.is_zero() {
-            let _: Option<NeverUp> = self.never_up.remove(&user);
+        change(counts);
+        if counts.is_zero() {
+            let _: Option<UserCounts> = self.users.remove(&user);
         }
     }
 
@@ -298,9 +321,9 @@ impl<V> ConnTable<V> {
         // INVARIANT: Empty.
         self.len = 0;
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
-        let never_up = core::mem::replace(&mut self.never_up, RBTree::new());
+        let users = core::mem::replace(&mut self.users, RBTree::new());
         let tree = core::mem::replace(&mut self.tree, RBTree::new());
-        (tree, (peers, never_up))
+        (tree, (peers, users))
     }
 
     /// Returns the entry with the given key, or the next one.

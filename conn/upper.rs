@@ -4,8 +4,8 @@
 
 use super::{Connection, Node};
 use crate::kapi::net::Net;
-use crate::socket::{Bound, Socket, TransportId, Upper, UpperConnection, UpperNode, Waiters};
-use crate::stats::Counter;
+use crate::socket::{Bound, Socket, Upper, UpperConnection, UpperNode, Waiters};
+use kernel::sync::Arc;
 
 impl Upper for Socket {
     type Node = Node;
@@ -18,17 +18,8 @@ impl UpperNode for Node {
         self.transports.pool_limit()
     }
 
-    fn send_congestion_maps(&self, net: Net, bound: &Bound) {
-        if bound.transport == TransportId::Loop {
-            return;
-        }
-        self.walk_of(net, bound.addr, None, |connection| {
-            let same = connection.key.local_scope() == bound.scope;
-            if same && connection.send_congestion_map() {
-                self.stats.inc(Counter::CongUpdateQueued);
-            }
-            true
-        });
+    fn announce_map(self: &Arc<Self>, net: Net, bound: &Bound, at_once: bool) {
+        self.send_changed_map(net, bound, at_once);
     }
 }
 

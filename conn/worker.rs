@@ -269,7 +269,7 @@ impl Connection {
             return Some(Event::Lost);
         }
         if self.reset.take() && worker.is_up() {
-            pr_change_ratelimited!("{}: reset by a program\n", self.key);
+            pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
             self.tx_requested.raise();
@@ -500,6 +500,6 @@ impl Connection {
         drop(cancelled);
         self.forget_map();
         self.node.stats.inc(Counter::ConnReset);
-        pr_change_ratelimited!("{}: disconnected\n", self.key);
+        pr_change_ratelimited!(self.log_limit, "{}: disconnected\n", self.key);
     }
 }

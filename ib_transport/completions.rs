@@ -124,6 +124,7 @@ impl QpHandler for QpContext {
         // CAST: The number is small.
         self.connection.note_error("receive opcode", opcode as i32);
         pr_info_ratelimited!(
+            self.connection.log_limit,
             "{}: unexpected opcode {} of a receive: dropping the connection\n",
             self.connection.key,
             opcode
@@ -135,6 +136,7 @@ impl QpHandler for QpContext {
         self.connection.node.stats.inc(Counter::IbNotFlushed);
         self.connection.note_failure("flush", error);
         pr_warn_ratelimited!(
+            self.connection.log_limit,
             "{}: queue pair not flushed (error {}): destroying it anyway\n",
             self.connection.key,
             error.to_errno()

@@ -229,10 +229,12 @@ impl EndpointList {
     pub(super) fn close(&self) {
         let mut endpoints = self.endpoints.lock();
         endpoints.closed = true;
-        for user in endpoints.tree.values() {
-            user.events.lose_device();
-        }
         self.unlock(endpoints, None);
+        // A few at a time, because others wait for the lock. No endpoint is added any more.
+        self.for_each(
+            |_, user| Some(user.events.clone()),
+            |events| events.lose_device(),
+        );
         self.unused.wait_for_completion();
     }
 

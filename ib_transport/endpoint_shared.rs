@@ -121,7 +121,12 @@ impl EndpointShared {
         };
         self.connection
             .note_failure("address moved", Errno::AddressNotAvailable);
-        pr_info_ratelimited!("{}: the local address {}\n", key, what);
+        pr_info_ratelimited!(
+            self.connection.log_limit,
+            "{}: the local address {}\n",
+            key,
+            what
+        );
         self.note(EndpointEvent::Moved);
     }
 
@@ -170,11 +175,21 @@ impl EndpointShared {
                 true
             }
             Ok((Err(reject), _)) => {
-                pr_info_ratelimited!("{}: the peer's reply is invalid: {:?}\n", key, reject);
+                pr_info_ratelimited!(
+                    self.connection.log_limit,
+                    "{}: the peer's reply is invalid: {:?}\n",
+                    key,
+                    reject
+                );
                 false
             }
             Err(error) => {
-                pr_info_ratelimited!("{}: the peer's reply is malformed: {:?}\n", key, error);
+                pr_info_ratelimited!(
+                    self.connection.log_limit,
+                    "{}: the peer's reply is malformed: {:?}\n",
+                    key,
+                    error
+                );
                 false
             }
         }

@@ -189,6 +189,7 @@ impl QpContext {
             }
             WatchdogDecision::GiveUp => {
                 pr_warn_ratelimited!(
+                    this.connection.log_limit,
                     "{}: no completion of posted sends: dropping the connection\n",
                     this.connection.key
                 );

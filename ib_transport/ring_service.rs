@@ -270,6 +270,7 @@ impl QpContext {
             qp.with_poll(|ring| ring.starved_since = 0);
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(
+                this.connection.log_limit,
                 "{}: no memory to receive: dropping the connection\n",
                 this.connection.key
             );

@@ -91,6 +91,7 @@ impl Link for Qp<QpContext> {
             .map_or((0, 0), |version| (version.major(), version.minor()));
         // The text is that of C RDS, because programs search for it.
         pr_change_ratelimited!(
+            connection.log_limit,
             "RDS/IB: {} conn connected <{},{},{}> version {}.{}{}, fragments of {} bytes\n",
             if events.is_passive() {
                 "Passive"
@@ -190,7 +191,12 @@ impl Link for Qp<QpContext> {
         };
         if let Err(error) = chain.post() {
             connection.note_failure("post", error);
-            pr_info_ratelimited!("{}: posting a send failed: {:?}\n", connection.key, error);
+            pr_info_ratelimited!(
+                connection.log_limit,
+                "{}: posting a send failed: {:?}\n",
+                connection.key,
+                error
+            );
             context.fail();
         } else if failed {
             context.give_up("operation", EIO);

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Rate-limited log messages, for events that peers or users can cause repeatedly.
+//!
+//! A connection has a limit of its own, a quarter of that for the whole module. So the messages of
+//! one connection do not suppress those of others.
+
+use crate::kapi::time;
+use kernel::sync::atomic::{Atomic, Relaxed};
 
 /// Kinds of log messages. Each kind has its own rate limit, so a flood of one kind does not
 /// suppress others.
@@ -27,9 +33,60 @@ pub(crate) fn may_print(about: About) -> bool {
     unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
 }
 
-/// `pr_warn!` of kind [`About::Failure`], at most ten messages in five seconds for the whole
-/// module.
+/// Length of the windows in which messages of a connection are counted, in nanoseconds.
+const WINDOW: u64 = 5_000_000_000;
+
+/// Maximum number of messages of one kind about a connection in one window.
+const PER_WINDOW: u64 = 10;
+
+/// Bits of a count in [`LogLimit`]. Four kinds leave half of the word for the number of the window.
+const COUNT_BITS: u32 = 8;
+const COUNTS: u64 = 0xffff_ffff;
+
+/// Rate limit of one connection: the number of the current window in the upper half, and the counts
+/// of messages by kind in the lower half.
+pub(crate) struct LogLimit(Atomic<u64>);
+
+impl LogLimit {
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(0))
+    }
+
+    /// Returns `true` if both this limit and that of the module permit a message of this kind now.
+    /// The message counts. If two CPUs log at the same time, only one of the messages may count.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn may_print(&self, about: About) -> bool {
+        let next = counted(self.0.load(Relaxed), time::monotonic_ns(), about);
+        if let Some(next) = next {
+            self.0.store(next, Relaxed);
+        }
+        next.is_some() && may_print(about)
+    }
+}
+
+/// Returns the state of a limit after one more message. `None` if the message is not permitted.
+pub(crate) fn counted(state: u64, now: u64, about: About) -> Option<u64> {
+    let window = now.wrapping_div(WINDOW) << u32::BITS;
+    let counts = match state & !COUNTS == window {
+        true => state & COUNTS,
+        false => 0,
+    };
+    let shift = COUNT_BITS.wrapping_mul(about as u32);
+    let count = counts >> shift & 0xff;
+    (count < PER_WINDOW).then_some(window | counts.wrapping_add(1 << shift))
+}
+
+/// `pr_warn!` of kind [`About::Failure`], at most 40 messages in five seconds for the whole module.
+/// With a [`LogLimit`] as the first argument at most ten for its connection.
 macro_rules! pr_warn_ratelimited {
+    ($($limit:ident).+, $($arg:tt)*) => {
+        if $($limit).+.may_print($crate::kapi::print::About::Failure) {
+            ::kernel::pr_warn!($($arg)*);
+        }
+    };
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Failure) {
             ::kernel::pr_warn!($($arg)*);
@@ -39,6 +96,11 @@ macro_rules! pr_warn_ratelimited {
 
 /// `pr_info!` of kind [`About::Failure`]. It shares the limit of `pr_warn_ratelimited!`.
 macro_rules! pr_info_ratelimited {
+    ($($limit:ident).+, $($arg:tt)*) => {
+        if $($limit).+.may_print($crate::kapi::print::About::Failure) {
+            ::kernel::pr_info!($($arg)*);
+        }
+    };
     ($($arg:tt)*) => {
         if $crate::kapi::print::may_print($crate::kapi::print::About::Failure) {
             ::kernel::pr_info!($($arg)*);
@@ -46,10 +108,11 @@ macro_rules! pr_info_ratelimited {
     };
 }
 
-/// `pr_info!` of kind [`About::Change`], at most ten messages in five seconds for the whole module.
+/// `pr_info!` of kind [`About::Change`], at most 40 messages in five seconds for the whole module,
+/// and ten for the connection of the [`LogLimit`].
 macro_rules! pr_change_ratelimited {
-    ($($arg:tt)*) => {
-        if $crate::kapi::print::may_print($crate::kapi::print::About::Change) {
+    ($($limit:ident).+, $($arg:tt)*) => {
+        if $($limit).+.may_print($crate::kapi::print::About::Change) {
             ::kernel::pr_info!($($arg)*);
         }
     };

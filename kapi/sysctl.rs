@@ -39,6 +39,12 @@ impl Setting {
         self.value.read_once()
     }
 
+    /// Sets the value, as root would.
+    #[cfg(rds_kunit)]
+    pub(crate) fn set(&self, value: c_int) {
+        self.value.store(value, kernel::sync::atomic::Relaxed);
+    }
+
     /// Returns the current value of a setting that is never negative.
     ///
     /// # Context

@@ -14,8 +14,8 @@
 //!   retransmitted messages. A peer that runs this module also notices a new generation number.
 //! - The peer's numbers go on, and the new connection accepts any number. Only a retransmission
 //!   could be delivered twice, so the peer must have nothing to retransmit. That is certain if the
-//!   local acknowledgement was sent, the connection was still up at the next check, and no message
-//!   has come since. Otherwise the position in the peer's numbers is kept, and nothing else.
+//!   local acknowledgement was sent, the connection was still up at a check 5 s later, and no
+//!   message has come since. Otherwise the position in the peer's numbers is kept, and nothing else.
 //!
 //! C RDS reconnects at once when a connection is closed, even if it has nothing to send. So a
 //! connection to C RDS is closed only to be forgotten. Its next request comes a little later, so
@@ -26,6 +26,10 @@ use super::SECOND;
 
 /// Longest time for which a connection that was never used stays.
 const UNUSED_SECS: u32 = 60;
+
+/// Time in nanoseconds after which a queue pair that could not deliver an acknowledgement has
+/// failed. Checks may follow each other sooner. A queue pair retries for one to four seconds.
+const SETTLED: u64 = 5 * SECOND;
 
 /// Idle times after which connections are closed and forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,9 +125,9 @@ pub(crate) struct IdleTracker {
     /// Monotonic time in nanoseconds of the first check that saw these `marks`. 0 if there was
     /// none.
     since: u64,
-    /// All that has arrived was acknowledged.
-    acknowledged: bool,
-    /// The connection was still up at a check after that, so the peer has the acknowledgement.
+    /// Monotonic time in nanoseconds since which all that has arrived is acknowledged.
+    acknowledged: Option<u64>,
+    /// The connection was still up [`SETTLED`] after that, so the peer has the acknowledgement.
     settled: bool,
 }
 
@@ -137,7 +141,7 @@ impl IdleTracker {
                 times_up: 0,
             },
             since: 0,
-            acknowledged: false,
+            acknowledged: None,
             settled: false,
         }
     }
@@ -172,14 +176,14 @@ impl IdleTracker {
         if snapshot.up {
             if snapshot.ack_due {
                 // The acknowledgement is settled only by a check after it was sent.
-                self.acknowledged = false;
+                self.acknowledged = None;
                 return IdleDecision::Keep;
             }
-            if !self.acknowledged {
-                self.acknowledged = true;
+            let Some(since) = self.acknowledged else {
+                self.acknowledged = Some(now);
                 return IdleDecision::Acknowledge;
-            }
-            self.settled = true;
+            };
+            self.settled |= now.saturating_sub(since) >= SETTLED;
         }
         if snapshot.pending {
             return IdleDecision::Keep;

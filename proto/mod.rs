@@ -25,6 +25,7 @@ pub(crate) mod attempts;
 pub(crate) mod bounce;
 pub(crate) mod completion_watchdog;
 pub(crate) mod cong_bits;
+pub(crate) mod cong_pace;
 pub(crate) mod connect;
 pub(crate) mod credits;
 pub(crate) mod exthdr;

@@ -41,6 +41,9 @@ pub(crate) enum Context {
 /// Page orders of shards in the order of preference: 64 KiB to 8 KiB.
 pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
 
+/// Bytes of the largest shard.
+const SHARD_BYTES: usize = PAGE_SIZE << 4;
+
 /// Configuration of a [`Pool`].
 #[derive(Clone, Copy)]
 pub(crate) struct PoolConfig {
@@ -225,8 +228,15 @@ impl Pool {
     }
 
     /// Returns the bytes that [`Self::trim`] could free.
+    ///
+    /// A pool beyond its limit, which was lowered, cannot grow. So it keeps an empty shard: its
+    /// buffers may be those that messages have left to frames.
     pub(super) fn trimmable(&self) -> usize {
-        self.arena.trimmable()
+        let bytes = self.arena.trimmable();
+        match self.arena.stats().bytes > self.limit.bytes() {
+            true => bytes.saturating_sub(SHARD_BYTES),
+            false => bytes,
+        }
     }
 
     /// Frees empty shards until at least `want` bytes are freed. Returns the freed bytes.
@@ -235,7 +245,7 @@ impl Pool {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn trim(&self, want: usize) -> usize {
-        self.arena.trim(want)
+        self.arena.trim(want.min(self.trimmable()))
     }
 
     /// Frees memory that was unused since the last call.

@@ -34,7 +34,7 @@ pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
 pub(crate) use memory::Memory;
 pub(crate) use memory::{Ending, RegionKey};
 pub(crate) use msg_meta::MsgMeta;
-pub(crate) use net_state::NetState;
+pub(crate) use net_state::{map_key, NetState};
 pub(crate) use notify_queue::Notification;
 pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};

@@ -118,7 +118,7 @@ impl NetState {
 }
 
 /// Returns the address in whose map the port of a socket is.
-fn map_key(net: Net, bound: &Bound) -> MapKey {
+pub(crate) fn map_key(net: Net, bound: &Bound) -> MapKey {
     MapKey {
         net,
         addr: bound.addr,

@@ -372,7 +372,7 @@ impl Sock<Socket> {
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
         self.wake_readers(poll::IN);
-        self.announce(cong_notify);
+        self.announce(cong_notify, false);
     }
 
     /// Calls `read` for the oldest message, if there is one and no other reader is active. The
@@ -419,7 +419,7 @@ impl Sock<Socket> {
             drop(reading);
             drop(message);
             self.node.stats.add(Counter::RecvBytesFreed, cost);
-            self.announce(cong_notify);
+            self.announce(cong_notify, true);
             return result.map(Some);
         }
         self.put_back(reading, keep, message, cost, cong_notify);
@@ -458,11 +458,11 @@ impl Sock<Socket> {
         }
         // After two transitions the port is as before, but a map that was sent between them may
         // differ.
-        self.announce(if again == Transition::None {
-            cong_notify
-        } else {
-            again
-        });
+        let last = match again {
+            Transition::None => cong_notify,
+            again => again,
+        };
+        self.announce(last, true);
     }
 
     /// Notes whether there is something to read. Called with the queue locked.
@@ -488,7 +488,7 @@ impl Sock<Socket> {
         self.note_unread(dropped.len());
         drop(dropped);
         self.node.stats.add(Counter::RecvBytesFreed, bytes);
-        self.announce(cong_notify);
+        self.announce(cong_notify, true);
         self.waiters.wake_all();
     }
 
@@ -536,21 +536,22 @@ impl Sock<Socket> {
         change
     }
 
-    /// Notifies the senders to this port of a transition. No lock held.
+    /// Notifies the senders to this port of a transition. No lock held. `at_once`: the caller is in
+    /// process context.
     #[inline]
-    fn announce(&self, cong_notify: Transition) {
+    fn announce(&self, cong_notify: Transition, at_once: bool) {
         if cong_notify != Transition::None {
-            self.announce_change(cong_notify);
+            self.announce_change(cong_notify, at_once);
         }
     }
 
     #[cold]
-    fn announce_change(&self, cong_notify: Transition) {
+    fn announce_change(&self, cong_notify: Transition, at_once: bool) {
         if cong_notify == Transition::Cleared {
             self.waiters.wake_all();
         }
         if let Some(bound) = self.bound() {
-            self.node.send_congestion_maps(self.net, bound);
+            self.node.announce_map(self.net, bound, at_once);
         }
     }
 

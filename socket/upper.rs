@@ -10,6 +10,7 @@
 use super::{Bound, NetState, Socket, Waiters};
 use crate::kapi::net::Net;
 use core::ops::Deref;
+use kernel::sync::Arc;
 
 /// Types of the layers above sockets. Implemented for [`Socket`], once.
 pub(crate) trait Upper {
@@ -33,12 +34,13 @@ pub(crate) trait UpperNode: Deref<Target = NetState> {
     fn pool_limit(&self) -> usize;
 
     /// Sends the map of an address, which has changed, to all peers. A connection that comes up
-    /// meanwhile sends it by itself.
+    /// meanwhile sends it by itself. Unless `at_once`, or if the address has sent many maps, work of
+    /// the node does it.
     ///
     /// # Context
     ///
-    /// Any context except hard interrupt, no lock held.
-    fn send_congestion_maps(&self, net: Net, bound: &Bound);
+    /// Process context if `at_once`, otherwise any context except hard interrupt. No lock held.
+    fn announce_map(self: &Arc<Self>, net: Net, bound: &Bound, at_once: bool);
 }
 
 /// A connection, as sockets use it that wait for a congested port of the peer.

@@ -8,17 +8,23 @@
 use super::Socket;
 use crate::kapi::{
     net::{poll, Sock},
-    sync::{new_spinlock_bh, SpinLockBh},
+    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
 };
 use core::{array, mem, ptr};
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
-    sync::aref::ARef,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Full},
+    },
 };
 
 /// Number of buckets, the bits of a mask. Ports that are equal modulo this number share a bucket.
 const BUCKETS: usize = u64::BITS as usize;
+
+/// Maximum number of sockets that one call wakes with softirqs off.
+const AT_ONCE: usize = 64;
 
 #[inline]
 fn bucket_of(port: u16) -> usize {
@@ -30,6 +36,15 @@ struct Waiter {
     sk: ARef<Sock<Socket>>,
     /// A nonblocking send was refused. Otherwise the call itself waits.
     refused: bool,
+}
+
+impl Waiter {
+    /// Wakes the socket, and reports that ports of a bucket have room.
+    fn wake(&self, bucket: usize) {
+        let refused = if self.refused { bit(bucket) } else { 0 };
+        self.sk.cong_notify.add(refused);
+        self.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
+    }
 }
 
 /// Waiters of one bucket, by the address of the socket.
@@ -51,12 +66,15 @@ fn key(sk: &Sock<Socket>) -> usize {
 pub(crate) struct Waiters {
     #[pin]
     by_bucket: SpinLockBh<Queues>,
+    /// Mask of the ports whose waiters [`Self::wake_some`] has left to [`Self::wake_rest`].
+    rest: Atomic<u64>,
 }
 
 impl Waiters {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             by_bucket <- new_spinlock_bh!(None, "Waiters::by_bucket"),
+            rest: Atomic::new(0),
         })
     }
 
@@ -126,12 +144,53 @@ impl Waiters {
         drop(gone);
     }
 
-    /// Wakes and removes the waiters of some ports, which are given as a mask modulo 64.
+    /// Wakes and removes waiters of some ports, which are given as a mask modulo 64. A softirq must
+    /// not wake any number of sockets. So if there are more than [`AT_ONCE`], the rest is left to
+    /// [`Self::wake_rest`], and the result is `true`.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt, no lock held.
-    pub(crate) fn wake(&self, ports: u64) {
+    pub(crate) fn wake_some(&self, ports: u64) -> bool {
+        let (mut left, mut rest) = (AT_ONCE, ports);
+        for bucket in (0..BUCKETS).filter(|bucket| ports & bit(*bucket) != 0) {
+            let mut woken = [const { None }; AT_ONCE];
+            let mut queues = self.by_bucket.lock();
+            let Some(queue) = queue_at(&mut queues, bucket) else {
+                return false;
+            };
+            for slot in woken.iter_mut().take(left) {
+                let Some(cursor) = queue.cursor_front_mut() else {
+                    break;
+                };
+                let (_, waiter) = cursor.remove_current();
+                *slot = Some(waiter);
+            }
+            drop(queues);
+            for waiter in woken.into_iter().flatten() {
+                let (_, waiter) = waiter.to_key_value();
+                waiter.wake(bucket);
+                left = left.saturating_sub(1);
+            }
+            if left == 0 {
+                let mut old = self.rest.read_once();
+                while let Err(now) = self.rest.cmpxchg(old, old | rest, Full) {
+                    old = now;
+                }
+                return true;
+            }
+            rest &= !bit(bucket);
+        }
+        false
+    }
+
+    /// Wakes and removes the waiters that [`Self::wake_some`] has left.
+    ///
+    /// # Context
+    ///
+    /// Process context, no lock held.
+    pub(crate) fn wake_rest(&self) {
+        let ports = self.rest.xchg(0, Full);
         for bucket in (0..BUCKETS).filter(|bucket| ports & bit(*bucket) != 0) {
             let mut queues = self.by_bucket.lock();
             let Some(queue) = queue_at(&mut queues, bucket) else {
@@ -178,8 +237,6 @@ fn bit(bucket: usize) -> u64 {
 
 fn wake_bucket(woken: &Queue, bucket: usize) {
     for waiter in woken.values() {
-        let refused = if waiter.refused { bit(bucket) } else { 0 };
-        waiter.sk.cong_notify.add(refused);
-        waiter.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
+        waiter.wake(bucket);
     }
 }

@@ -7,13 +7,15 @@ use kernel::prelude::*;
 #[kunit_tests(rds_cong_map)]
 mod suite {
     use crate::{
-        cong::{MapKey, Registry},
+        cong::{MapKey, NextRound, Registry},
         kapi::net::Net,
+        proto::cong_pace::BURST,
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
 
     const PORT: u16 = 4000;
+    const NOW: u64 = 5_000_000_000;
 
     /// A link-local address, which may exist on each link.
     fn on_link(scope: u32) -> MapKey {
@@ -41,6 +43,57 @@ mod suite {
         let left = [2, 3].map(|scope| is_full(&maps, scope));
         assert_eq!((news, other, cleared), (true, true, true));
         assert_eq!((told, left), ([true, false], [true, false]));
+        Ok(())
+    }
+
+    #[test]
+    fn a_changed_map_is_sent_once() -> Result {
+        let maps = Registry::new()?;
+        let none = maps.next_round(NOW) == NextRound::Done;
+        maps.mark(on_link(2), PORT, true)?;
+        maps.mark(on_link(2), PORT + 1, true)?;
+        let sent = maps.next_round(NOW) == NextRound::Send(on_link(2));
+        let once = maps.next_round(NOW) == NextRound::Done;
+        // A peer may have been left out until the end of the round.
+        let during = [2, 3].map(|scope| maps.is_unsent(on_link(scope)));
+        maps.end_round(on_link(2));
+        let after = maps.is_unsent(on_link(2));
+        // It says the same as before.
+        maps.mark(on_link(2), PORT, true)?;
+        let same = maps.next_round(NOW) == NextRound::Done;
+        maps.mark(on_link(2), PORT, false)?;
+        let again = maps.next_round(NOW) == NextRound::Send(on_link(2));
+        assert!(none && sent && once && same && again);
+        assert_eq!((during, after), ([true, false], false));
+        Ok(())
+    }
+
+    #[test]
+    fn a_map_that_always_changes_waits_and_delays_no_other() -> Result {
+        const MS: u64 = 1_000_000;
+        let maps = Registry::new()?;
+        let mut sent = 0;
+        while {
+            maps.mark(on_link(2), PORT, sent % 2 == 0)?;
+            maps.next_round(NOW) == NextRound::Send(on_link(2))
+        } {
+            sent += 1;
+        }
+        let wait = (
+            maps.wait(on_link(2), NOW),
+            maps.next_round(NOW) == NextRound::Wait(MS),
+        );
+        maps.mark(on_link(3), PORT, true)?;
+        let other = (
+            maps.wait(on_link(3), NOW),
+            maps.next_round(NOW) == NextRound::Send(on_link(3)),
+        );
+        // The change that had to wait is not forgotten.
+        let later = maps.next_round(NOW + MS) == NextRound::Send(on_link(2));
+        assert_eq!(
+            (sent, wait, other, later),
+            (BURST, (MS, true), (0, true), true)
+        );
         Ok(())
     }
 }

@@ -138,9 +138,10 @@ mod suite {
         for n in 241..=256 {
             assert!(table.remove(&key(n, n, 0)).is_some());
             table.note_up(UserId::new(5));
+            table.note_removed(UserId::new(5));
         }
         // Connections of peers are not limited by this. Neither is a user whose connections were
-        // all answered or removed.
+        // all removed.
         assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
         let (first, fifth) = (Some(UserId::new(1)), Some(UserId::new(5)));
         let full = Err(Full::NeverUp(128));
@@ -148,8 +149,45 @@ mod suite {
         assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
         for _ in 0..128 {
             table.note_up(UserId::new(1));
+            table.note_removed(UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_user_whose_peers_answer_leaves_an_eighth_to_others() -> Result {
+        let mut table = table(256, 1000);
+        let mut local = 0;
+        for (user, most) in [(1, 224), (2, 28)] {
+            let user = UserId::new(user);
+            for _ in 0..most {
+                local += 1;
+                assert_eq!(
+                    add_for(&mut table, key(local, local, 0), Some(user))?,
+                    Ok(())
+                );
+                table.note_up(user);
+            }
+            let full = Err(Full::User(most));
+            assert_eq!(add_for(&mut table, key(999, 999, 0), Some(user))?, full);
+        }
+        // Connections of peers are not limited by this.
+        assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
+        let first = UserId::new(1);
+        for n in 1..=16 {
+            assert!(table.remove(&key(n, n, 0)).is_some());
+            table.note_removed(first);
+        }
+        assert_eq!(
+            add_for(&mut table, key(998, 998, 0), Some(first))?,
+            Err(Full::User(208))
+        );
+        for n in 17..=32 {
+            assert!(table.remove(&key(n, n, 0)).is_some());
+            table.note_removed(first);
+        }
+        assert_eq!(add_for(&mut table, key(998, 998, 0), Some(first))?, Ok(()));
         Ok(())
     }
 
@@ -182,7 +220,10 @@ mod suite {
         for _ in 0..MOST {
             table.end_attempt(one);
         }
-        // Nothing is counted for a user without connections that have never been up.
+        // Nothing is counted for a user without connections.
+        for _ in 1..=300 {
+            table.note_removed(one);
+        }
         assert_eq!(table.begin_attempt(one, true), Ok(false));
         drop(table.take());
         assert_eq!(table.begin_attempt(two, true), Ok(false));

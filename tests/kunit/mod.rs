@@ -19,6 +19,7 @@ mod ib_private;
 mod packed;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;
+mod print;
 mod rdma;
 mod recv_pool;
 mod rx;

@@ -130,6 +130,31 @@ mod suite {
         Ok(())
     }
 
+    /// Frames need the spare buffers, which are all in an empty shard here.
+    #[test]
+    fn a_pool_beyond_its_limit_keeps_its_spare_buffers() -> Result {
+        const SPARE: usize = 2;
+        // The minimum of a limit that root sets.
+        const LIMIT: usize = 512 * 4096;
+        let limit = Arc::new(Limit::new(2 * LIMIT), GFP_KERNEL)?;
+        let pool = pool_within(SIZE, limit.clone(), &[4])?;
+        let mut bufs = KVec::new();
+        for _ in 0..(LIMIT / SHARD + 1) * SLOTS {
+            let buf = pool.alloc_leaving(SPARE, Context::MaySleep).ok_or(ENOMEM)?;
+            bufs.push(buf, GFP_KERNEL)?;
+        }
+        let empty = pool.stats().arena.empty;
+        limit.setting().set(512);
+        let trimmed = pool.trim(usize::MAX);
+        let left = take_all(&pool)?.len();
+        bufs.clear();
+        // Below the limit all is freed.
+        let later = pool.trim(usize::MAX) + pool.trim(usize::MAX);
+        assert_eq!((empty, trimmed, left), (1, 0, SLOTS));
+        assert!(later > LIMIT && pool.stats().arena.bytes <= SHARD);
+        Ok(())
+    }
+
     #[test]
     fn empty_shards_are_kept_while_they_are_needed() -> Result {
         let pool = pool(SIZE, 4 * SHARD, &[4])?;
@@ -377,7 +402,14 @@ mod suite {
     }
 
     fn pool(buf_size: u32, max_bytes: usize, orders: &'static [u32]) -> Result<Arc<Pool>> {
-        let limit = Arc::new(Limit::new(max_bytes), GFP_KERNEL)?;
+        pool_within(
+            buf_size,
+            Arc::new(Limit::new(max_bytes), GFP_KERNEL)?,
+            orders,
+        )
+    }
+
+    fn pool_within(buf_size: u32, limit: Arc<Limit>, orders: &'static [u32]) -> Result<Arc<Pool>> {
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
         let config = PoolConfig { buf_size, orders };
         Pool::new(None, None, limit, counters, config)

@@ -6,6 +6,7 @@ These are README.md, and in Documentation operations.md, programming.md and secu
 import re
 from pathlib import Path
 
+import collect
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
@@ -14,8 +15,15 @@ PAGES = {x: (TOP / x).read_text() for x in (
 ABI = (TOP / "Documentation/abi.md").read_text()
 SOURCES = "".join(x.read_text() for folder in ("stats", "recv_pool", "ib_transport") for x in (TOP / folder).rglob("*.rs"))
 ARGUMENTS = (TOP / "tools/rds-info/src/args.rs").read_text()
-HOGS = re.findall(r"^\| `(\w+)` \|", PAGES["Documentation/security.md"], re.M)
+# The rows of two tables: kinds of hogs, and the tests of their limits.
+HOGS = re.findall(r"^\| `(\w+)` \|.*\|.*\|.*\|$", PAGES["Documentation/security.md"], re.M)
+LIMITS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|$", PAGES["Documentation/security.md"], re.M))
 NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"
+
+
+def collected():
+    """Returns all tests in virtual machines."""
+    return [x for flavor in ("release", "debug") for x in collect.items(f"--flavor={flavor}")]
 
 
 def test_counters():
@@ -68,10 +76,25 @@ def test_hogs():
     """Each kind of hog has a row in security.md, and each row a kind."""
     kinds = re.search(r"^KINDS = \(([^)]*)\)", (TOP / "tests/vm/test_hogs.py").read_text(), re.M)[1]
     assert HOGS == re.findall(r'"(\w+)"', kinds)
+    assert list(LIMITS) == HOGS
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_limits_of_hogs(kind):
+    """Each row of security.md names tests of its limit, which exist."""
+    named = re.findall(r"`([^`]+)`", LIMITS[kind])
+    assert named
+    for where in named:
+        file, _, case = where.partition("::")
+        if file.endswith(".py"):
+            assert any(x.matches(where) for x in collected()), where
+        else:
+            sources = [x.read_text() for x in (TOP / "tests").rglob(file)]
+            assert any(f"fn {case}(" in x for x in sources), where
 
 
 def test_tests_that_security_md_names():
-    named = re.findall(r"`(test_\w+)(\.py)?`", PAGES["Documentation/security.md"])
+    named = re.findall(r"`(test_\w+)(\.py)?(?:::\w+)?(?:\[\w+\])?`", PAGES["Documentation/security.md"])
     sources = {x.stem: x.read_text() for x in (TOP / "tests").glob("vm/test_*.py")}
     assert named
     assert [x for x, is_file in named if x not in sources

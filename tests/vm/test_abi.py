@@ -77,7 +77,7 @@ ANYWHERE = {
         "family": "EINVAL", "any": "EINVAL", "broadcast": "EINVAL", "multicast": "EINVAL",
         "any v6": "EINVAL", "multicast v6": "EINVAL", "link-local without scope": "EINVAL",
         "mapped any": "EINVAL", "mapped multicast": "EINVAL", "mapped broadcast": "EINVAL",
-        "port 1": "EINVAL", "port 1 v6": "EINVAL",
+        "port 1": "EINVAL", "port 1 v6": "EINVAL", "port 1, not ours": "EADDRNOTAVAIL",
         "not ours": "EADDRNOTAVAIL", "not ours v6": "EADDRNOTAVAIL", "good": "ok",
         "good v6": "ok", "mapped": "ok", "long": "ok"},
     "bind_twice": "EINVAL",

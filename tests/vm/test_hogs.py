@@ -5,6 +5,7 @@ another user's messages between the same addresses.
 All of these messages arrive, and each ping is answered. The time that they take is not checked.
 """
 
+import json
 import re
 from collections import Counter
 
@@ -18,16 +19,19 @@ pytestmark = [pytest.mark.impls("rust")]
 # Rounds of verified messages, pings for each check of the hog, and the number of checks: normal and
 # maximum.
 ROUNDS, PINGS, LOOKS, MOST_LOOKS = 20, 5, 2, 20
-# The network of add_peers() that no other test uses.
-NETWORK = 214
+# Networks of add_peers() that no other test uses.
+NETWORK, OF_TINY_BUFFERS = 214, 215
+# Rounds of congestion maps that an address begins without a pause. After them it begins one per
+# millisecond.
+BURST = 8
 # Connections to dead peers, and how many of one user may be connecting at a time.
 DEAD, MOST_ATTEMPTS = 350, 128
 # A limit in units of 4 KiB.
 SMALL_LIMIT = 4096
 KINDS = ("unread_port", "unread_memory", "unread_short", "dead_peers", "send_buffers", "wrong_keys", "tiny_buffers", "pins", "ports",
-         "broadcast", "tables", "large_messages", "taken_back", "types")
+         "broadcast", "lines", "tables", "large_messages", "taken_back", "types")
 # Kinds that take only a few seconds on the release kernel.
-SHORT = ("ports", "broadcast", "types")
+SHORT = ("ports", "broadcast", "lines", "types")
 
 
 class Hog:
@@ -79,6 +83,17 @@ def test_unread_port(node, guest):
         node.run(["python3", guest / "laddr.py", "bound", host])
     out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=300).out
     assert out == "all\n"
+
+
+def test_tiny_buffers(node, guest):
+    """A port that changes with each message and each read does not flood peers with maps. They get
+    the last one, and each ping gets its pong while the port is empty."""
+    node.add_peers(1, OF_TINY_BUFFERS)
+    near, far = (peer_address(OF_TINY_BUFFERS, i) for i in (0, 1))
+    for host in (near, far):
+        node.run(["python3", guest / "laddr.py", "bound", host])
+    maps, took = json.loads(node.run(["python3", guest / "tiny_buffer.py", near, far, 2000], timeout=300).out)
+    assert 0 < maps <= took + BURST + 1
 
 
 def states(node, network):

@@ -28,6 +28,14 @@ def test_operations(case, node, guest):
     operate(node, guest, case, timeout=600)
 
 
+@pytest.mark.kinds("rxe")
+@pytest.mark.flavors("release")
+def test_unread_statuses(node, guest):
+    """ENOBUFS instead of more kernel memory for notifications that a program has requested and does
+    not read."""
+    node.run(["python3", guest / "unread_statuses.py"], timeout=300)
+
+
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", ("bad_arguments", "shorter", "bad_keys", "silent_bad_keys", "untold"))
 def test_refused(case, node, guest):

@@ -16,6 +16,7 @@ mod attempts;
 mod bounce_bounds;
 mod completion_watchdog;
 mod cong_bits;
+mod cong_pace;
 mod connect;
 mod connections_md;
 mod credits;

@@ -240,3 +240,35 @@ fn depth_of_a_busy_ring_shrinks_to_the_lowered_one() {
     while ring.end_period(MOST).shrank {}
     assert_eq!(ring.depth(), 15);
 }
+
+/// The numbers in the documentation of `recv_depth.rs`, which are the reason why the depth does not
+/// grow in one step: fragments of 8 KiB, with default settings.
+#[test]
+fn growth_in_steps_costs_few_pings_and_few_delays() {
+    const FIRST: u32 = 14;
+    const FULL: u32 = 382;
+    let mut asked = vec![];
+    let mut grown = ring(FIRST, FULL);
+    burst(&mut grown, 12);
+    // The second ring has grown in one step.
+    for mut r in [grown, deepest(FIRST, FULL)] {
+        let mut pings = 0;
+        while !r.is_small() {
+            let ask = r.end_period(MOST).ask;
+            for _ in 0..ask {
+                r.arrive();
+                r.end_run();
+            }
+            pings += ask;
+        }
+        asked.push(pings);
+    }
+    assert_eq!(asked, [14, FULL - FIRST]);
+    let mut r = ring(FIRST, FULL);
+    let mut empty = 0;
+    while r.depth() < FULL {
+        burst(&mut r, FULL);
+        empty += 1;
+    }
+    assert_eq!(empty, 5);
+}

@@ -75,6 +75,7 @@ def bind_errors():
         "port 1": (sockaddr(NEAR, 1),),
         "port 1 v6": (sockaddr(NEAR6, 1),),
         "not ours": (sockaddr("192.0.2.1", 4000),),
+        "port 1, not ours": (sockaddr("192.0.2.1", 1),),
         "not ours v6": (sockaddr("2001:db8::1", 4000),),
         "good": (good,),
         "good v6": (good6,),

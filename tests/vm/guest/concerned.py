@@ -11,7 +11,8 @@ keeps a message unread that is too long for its socket, then reads it.
 import socket
 import sys
 
-from rds import Sock
+from cases import eventually
+from rds import Sock, counters
 
 PORT = 4000
 TOO_LONG = 8000
@@ -34,7 +35,10 @@ def main():
     else:
         with Sock((near(2), PORT), timeout=60) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, TOO_LONG // 4)
+            before = counters()["cong_update_queued"]
             peers[0].send(bytes(TOO_LONG), (near(2), PORT))
+            # Otherwise one map could serve for both changes.
+            eventually("a map for each peer", lambda: counters()["cong_update_queued"] >= before + count)
             sock.recv()
 
 

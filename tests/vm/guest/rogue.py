@@ -104,9 +104,10 @@ def broken(home, table):
 
 
 def lines(home, number):
-    """A peer cannot make the node log more lines than its limit."""
-    def attack():
-        with Peer(MINE[0], NODE) as p:
+    """A peer cannot make the node log more lines than the limit of a connection, and suppresses no
+    lines about others."""
+    def attack(source=MINE[0]):
+        with Peer(source, NODE) as p:
             p.open()
             p.send(*attacks.BROKEN_FRAMES[0][1](p))
             p.await_end()
@@ -117,7 +118,9 @@ def lines(home, number):
         home.log()
         for _ in range(number):
             attack()
-        few_lines(home, "dropping the connection")
+        few_lines(home, f"{MINE[0]}.*dropping the connection")
+        attack(MINE[1])
+        need(any(f"{MINE[1]}: dropping the connection" in x for x in home.log()), "another peer's line is missing")
 
     yield "lines in the log", attacks_in_a_row
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""wakeups.py HOST PEER PORT: 60 sockets at HOST are held back by one port of PEER, 40 by the next
+"""wakeups.py HOST PEER PORT: 200 sockets at HOST are held back by one port of PEER, 40 by the next
 one, and 300 by none.
 
 When a line arrives, the first port is read until all sockets that it held back may send again.
@@ -13,7 +13,7 @@ from cases import need, outcome
 from rds import Sock
 from cong_monitor import drain, fill
 
-BY_FIRST, BY_SECOND, BY_NONE = 60, 40, 300
+BY_FIRST, BY_SECOND, BY_NONE = 200, 40, 300
 SIZE = 1000
 
 

@@ -19,18 +19,26 @@ pub(crate) mod task {
 }
 
 pub(crate) mod sysctl {
-    use core::{ffi::c_int, ops::RangeInclusive};
+    use core::{
+        ffi::c_int,
+        ops::RangeInclusive,
+        sync::atomic::{AtomicI32, Ordering::Relaxed},
+    };
 
-    /// A setting that is never changed.
-    pub(crate) struct Setting(c_int);
+    /// A setting, which only tests change.
+    pub(crate) struct Setting(AtomicI32);
 
     impl Setting {
         pub(crate) const fn new(value: c_int, _: RangeInclusive<c_int>) -> Self {
-            Self(value)
+            Self(AtomicI32::new(value))
+        }
+
+        pub(crate) fn set(&self, value: c_int) {
+            self.0.store(value, Relaxed);
         }
 
         pub(crate) fn count(&self) -> u32 {
-            self.0.try_into().unwrap_or(0)
+            self.0.load(Relaxed).try_into().unwrap_or(0)
         }
     }
 }
