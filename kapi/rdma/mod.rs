@@ -33,6 +33,7 @@ mod client;
 mod cm;
 mod cm_event;
 mod cm_listen;
+mod cm_state;
 mod completion;
 mod device;
 mod domain;
