@@ -73,7 +73,8 @@ pub(crate) enum FrameError {
     InUse,
 }
 
-/// Buffer of the next fragment, without a header. It is passed to [`Message::finish_frame`](super::Message::finish_frame).
+/// Buffer of the next fragment, without a header. It is passed to
+/// [`Message::finish_frame`](super::Message::finish_frame).
 pub(crate) struct Frame {
     pub(super) buf: BufMut,
     /// The payload was copied to the buffer, which is only for this frame. Otherwise the buffer
