@@ -60,6 +60,7 @@ mod send_ring;
 mod shard;
 #[cfg(rds_kunit_iommu)]
 pub(crate) mod stub;
+mod verbs;
 mod wc_status;
 
 pub(crate) use arena::{Arena, GrowError};
