@@ -79,7 +79,8 @@ bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_
 	return wait_for_completion_timeout(done, msecs_to_jiffies(timeout_ms)) > 0;
 }
 
-struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags, int max_active)
+struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags,
+						  int max_active)
 {
 	return alloc_workqueue("%s", flags, max_active, name);
 }
@@ -207,6 +208,9 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 	return sum;
 }
 
+#define RDS_RATELIMIT(name) \
+	RATELIMIT_STATE_INIT(name, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST)
+
 /**
  * rds_rust_printk_ratelimit() - check whether a message may be logged
  * @kind: kind of message, 0 to 3; each kind has its own limit
@@ -216,10 +220,10 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 bool rds_rust_printk_ratelimit(unsigned int kind)
 {
 	static struct ratelimit_state limits[] = {
-		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[2], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[3], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+		RDS_RATELIMIT(limits[0]),
+		RDS_RATELIMIT(limits[1]),
+		RDS_RATELIMIT(limits[2]),
+		RDS_RATELIMIT(limits[3]),
 	};
 
 	return __ratelimit(&limits[kind]);
@@ -233,6 +237,7 @@ static int rds_view_show(struct seq_file *m, void *unused)
 
 	return view->show(m, view->data);
 }
+
 /* This module is the owner of the files. */
 DEFINE_SHOW_ATTRIBUTE(rds_view);
 

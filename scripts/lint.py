@@ -104,8 +104,39 @@ def panics_among(symbols):
     return [x for x in symbols if re.search(r"panic_const_(div|rem)_by_zero$", x)]
 
 
+@cache
+def kernel_script(name):
+    """Returns a script of the source tree of the test kernel."""
+    kdir = subprocess.run(["make", "-s", "print-kdir", "FLAVOR=release"], cwd=TOP, check=True, capture_output=True,
+                          text=True).stdout.strip()
+    return Path(kdir).resolve() / "source/scripts" / name
+
+
+# Complaints of checkpatch.pl that do not apply to a file: macros of tracepoints and of parameters
+# are lists of declarations.
+NOT_FOR = {
+    "bindings/rds_trace.h": ("COMPLEX_MACRO", "MULTISTATEMENT_MACRO_USE_DO_WHILE", "OPEN_ENDED_LINE",
+                             "PARENTHESIS_ALIGNMENT"),
+    "bindings/helpers_params.c": ("MACRO_ARG_REUSE",),
+}
+
+
+def checkpatch(files):
+    """Returns the complaints of the kernel's checkpatch.pl about C files of the module."""
+    found = [command("perl", kernel_script("checkpatch.pl"), "--strict", "--no-tree", "--terse", "--show-types",
+                     "--quiet", "--no-summary", f"--max-line-length={checks.MAX_COLUMNS}",
+                     *(f"--ignore={x}" for x in NOT_FOR.get(path, ())), "--file", path) for path in files]
+    return "\n".join(filter(None, found))
+
+
+def kernel_doc(files):
+    """Returns the complaints of the kernel's kernel-doc about comments of functions in C."""
+    return command(sys.executable, kernel_script("kernel-doc"), "-none", "-Wall", "-Werror", *files)
+
+
 def steps(files):
     """Yields (name, function) of each linter."""
+    c = [x for x in files if x.endswith((".c", ".h")) and x.startswith(("bindings/", "uapi/"))]
     rust = [x for x in files if x.endswith(".rs")]
     yield "the project's rules", lambda: rules(files)
     yield "rustfmt", lambda: unique(command("rustfmt", "--check", "-l", "--edition", "2021", *rust))
@@ -122,6 +153,8 @@ def steps(files):
     # A separate build: its flags differ, and an object that is up to date would hide its warnings.
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
+    yield "checkpatch", lambda: checkpatch(c)
+    yield "kernel-doc", lambda: kernel_doc(c)
     yield "no division that can panic", hidden_panics
     yield "helpers in C with the module's prefix", foreign_names
     yield "the module, with gcc, Rust 1.85, PREEMPT_RT and Linux 7.2", lambda: command("make", "-s", "modules-other")
