@@ -331,7 +331,7 @@ impl Sock<Socket> {
             stats.inc(Counter::RecvDropDeadSock);
             if let Some(bound) = self.bound() {
                 let conn = trace::Conn::new(bound.addr, message.saddr, message.tos);
-                trace::dropped(&conn, Counter::RecvDropDeadSock.name(), 1);
+                trace::dropped(&conn, Counter::RecvDropDeadSock, 1);
             }
             drop(message);
             return;
@@ -471,7 +471,7 @@ impl Sock<Socket> {
             let reason = Counter::RecvDropClosed;
             self.node.stats.add(reason, count);
             if let Some(bound) = self.bound() {
-                trace::dropped(&trace::Conn::local(bound.addr), reason.name(), count);
+                trace::dropped(&trace::Conn::local(bound.addr), reason, count);
             }
         }
     }
