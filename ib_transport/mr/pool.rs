@@ -18,7 +18,6 @@ use crate::kapi::{
     rdma::{Access, DeviceId, LocalDmaMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     task::without_io,
-    time,
 };
 use crate::proto::rdma::{Cookie, MAX_BYTES};
 use crate::rdma_mem::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
@@ -32,16 +31,16 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc, CondVar, CondVarTimeoutResult, Mutex, MutexGuard,
     },
-    time::msecs_to_jiffies,
+    time::{msecs_to_jiffies, Delta, Instant, Monotonic},
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// Back-off in nanoseconds after a registration timed out. Until it ends, callers fail at once
-/// instead of timing out one after another.
-const RETRY_DELAY_NS: u64 = 5_000_000_000;
+/// Back-off after a registration timed out. Until it ends, callers fail at once instead of timing
+/// out one after another.
+const RETRY_DELAY: Delta = Delta::from_secs(5);
 
-/// Maximum wait in nanoseconds for READ responses from a released region.
-const FENCE_NS: u64 = 1_000_000_000;
+/// Maximum wait for READ responses from a released region.
+const FENCE_TIMEOUT: Delta = Delta::from_secs(1);
 
 /// State that changes in any context.
 struct MrPoolState {
@@ -220,13 +219,13 @@ impl MrPool {
         let mut device = self.device.lock();
         if let Some((since, by)) = &device.late_at {
             // Another address may lead to the device.
-            if by == addr && time::monotonic_ns().saturating_sub(*since) < RETRY_DELAY_NS {
+            if by == addr && since.elapsed() < RETRY_DELAY {
                 return Err(ETIMEDOUT);
             }
         }
         let made = self.make(&mut device, addr, mapping, access, &mut released);
-        device.late_at = matches!(&made, Err(error) if *error == ETIMEDOUT)
-            .then(|| (time::monotonic_ns(), *addr));
+        device.late_at =
+            matches!(&made, Err(error) if *error == ETIMEDOUT).then(|| (Instant::now(), *addr));
         made
     }
 
@@ -271,13 +270,13 @@ impl MrPool {
         size: u32,
         released: &mut Fifo<MrEntry>,
     ) -> Result<Mr> {
-        let until = time::monotonic_ns().saturating_add(FENCE_NS);
+        let begun = Instant::now();
         loop {
             self.release_pending_invalidate(device, released);
             if let Some(mr) = device.free_list.take(pages) {
                 return Ok(mr);
             }
-            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, until);
+            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, begun);
             // The device may have been removed while the wait released the lock.
             self.pd()?;
             if !goes_on {
@@ -361,12 +360,15 @@ impl MrPool {
         }
     }
 
-    /// Waits without the lock until entries are released. Returns `false` after a signal or at
-    /// `until`, a monotonic time in nanoseconds. Sleeps.
-    fn await_pass(&self, device: &mut MutexGuard<'_, MrPoolInner>, until: u64) -> bool {
-        let left = until
-            .saturating_sub(time::monotonic_ns())
-            .div_ceil(1_000_000);
+    /// Waits without the lock until entries are released. Returns `false` after a signal, or if
+    /// [`FENCE_TIMEOUT`] has passed since `begun`. Sleeps.
+    fn await_pass(
+        &self,
+        device: &mut MutexGuard<'_, MrPoolInner>,
+        begun: Instant<Monotonic>,
+    ) -> bool {
+        let left = FENCE_TIMEOUT - begun.elapsed();
+        let left = left.as_micros_ceil().max(0).unsigned_abs().div_ceil(1_000);
         let left = msecs_to_jiffies(left.try_into().unwrap_or(u32::MAX));
         let result = self.passed.wait_interruptible_timeout(device, left);
         matches!(result, CondVarTimeoutResult::Woken { .. })
@@ -434,14 +436,14 @@ impl MrDevice for MrPool {
     }
 
     fn flush(&self) {
-        let until = time::monotonic_ns().saturating_add(FENCE_NS);
+        let begun = Instant::now();
         let mut wanted = None;
         loop {
             self.sweep();
             let mut device = self.device.lock();
             // Entries that are added later are not waited for.
             let wanted = *wanted.get_or_insert(device.quiesces.wanted());
-            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, until) {
+            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, begun) {
                 return;
             }
         }

@@ -13,7 +13,11 @@ use crate::kapi::{
     sync::{Fifo, Item, OwnedQueue},
 };
 use core::net::SocketAddr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{Instant, Monotonic},
+};
 
 /// Number of regions that are invalidated together.
 const BATCH: usize = 32;
@@ -22,8 +26,8 @@ const BATCH: usize = 32;
 pub(super) struct MrPoolInner {
     /// Created on first use, and again after a failure.
     pub(super) reg_qp: Option<RegQp>,
-    /// Monotonic time in nanoseconds of the last timeout, and the address that was used.
-    pub(super) late_at: Option<(u64, SocketAddr)>,
+    /// Time of the last timeout, and the address that was used.
+    pub(super) late_at: Option<(Instant<Monotonic>, SocketAddr)>,
     pub(super) free_list: MrFreeList<Mr>,
     pub(super) quiesces: ReadQuiesceQueue<MrEntry>,
 }
