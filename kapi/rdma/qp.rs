@@ -36,7 +36,7 @@ use super::{
     qp_handler::{QpEvent, QpHandler},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
-    verbs::Verbs,
+    verbs::{QpConfig, Verbs},
     wc_status::WcStatus,
 };
 use crate::{
@@ -54,19 +54,6 @@ use kernel::{
     sync::{Arc, Mutex},
     types::Opaque,
 };
-
-/// Sizes and options of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QpConfig {
-    /// Maximum number of outstanding sends. The device gets room for one more, to drain the queue.
-    pub(crate) max_send_wr: u32,
-    /// Maximum number of outstanding receives. The device gets room for one more as well.
-    pub(crate) max_recv_wr: u32,
-    /// One of this many sends, at most `MAX_UNSIGNALED`, reports its completion.
-    pub(crate) report_every: u32,
-    /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
-    pub(crate) wait_for_reads: bool,
-}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///

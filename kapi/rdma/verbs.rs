@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C objects of a queue pair, and the objects that they need.
+//! The C objects of a queue pair with the objects that they need, and its sizes.
 //!
 //! [`Qp`](super::Qp) and [`LocalQp`](super::LocalQp) have different completion queues, which they
 //! create and destroy themselves.
@@ -13,6 +13,19 @@ use super::{
 use crate::bindings;
 use core::ptr;
 use kernel::{prelude::*, sync::Arc};
+
+/// Sizes and options of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpConfig {
+    /// Maximum number of outstanding sends. The device gets room for one more, to drain the queue.
+    pub(crate) max_send_wr: u32,
+    /// Maximum number of outstanding receives. The device gets room for one more as well.
+    pub(crate) max_recv_wr: u32,
+    /// One of this many sends, at most `MAX_UNSIGNALED`, reports its completion.
+    pub(crate) report_every: u32,
+    /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
+    pub(crate) wait_for_reads: bool,
+}
 
 /// The C objects of a queue pair.
 ///
