@@ -25,8 +25,9 @@ use kernel::{
 /// Maximum number of pings per period that shrink the receive ring of an idle connection.
 const MAX_PROBES: u32 = 64;
 
-/// Time for which a ring may be starved while a partial message keeps memory. Then the connection
-/// is given up, see [`Device::may_give_up_one`]. Readers may take a while.
+/// Time for which a ring may be starved while a partial message keeps memory. Readers may take a
+/// while. Then the connection is given up, see
+/// [`Device::may_give_up_one`](super::device::Device::may_give_up_one).
 const STARVED_TIMEOUT: Delta = Delta::from_secs(1);
 /// The same if the next endpoint can use smaller fragments.
 const LONG_STARVED_TIMEOUT: Delta = Delta::from_secs(30);

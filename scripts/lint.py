@@ -4,8 +4,10 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -134,6 +136,25 @@ def kernel_doc(files):
     return command(sys.executable, kernel_script("kernel-doc"), "-none", "-Wall", "-Werror", *files)
 
 
+def rustdoc(command_file):
+    """Returns the complaints of rustdoc about the module: links that lead nowhere, for example.
+
+    The kernel's build makes no documentation of other modules, so rustdoc gets the arguments of the
+    compiler, which this file of the build has."""
+    objects = Path(command_file).parent
+    line = re.search(r"^savedcmd_\S+ := (.*)$", Path(command_file).read_text(), re.M)[1]
+    words = shlex.split(line)
+    compiler = next(i for i, x in enumerate(words) if "=" not in x)
+    env = dict(x.split("=", 1) for x in words[:compiler])
+    env |= {"RUSTC_BOOTSTRAP": "1", "RDS_BINDINGS": f"{objects}/bindings/generated.rs",
+            "RDS_UAPI": f"{objects}/uapi/generated.rs"}
+    skipped = ("--emit", "--out-dir", "./", "--remap-path-scope", "-Wclippy", "-Aclippy", "-Wunreachable_pub")
+    with tempfile.TemporaryDirectory() as out:
+        return command("env", "-C", objects, "rustdoc", *(x for x in words[compiler + 1:] if not x.startswith(skipped)),
+                       "--document-private-items", "--out-dir", out, "-Drustdoc::all",
+                       "-Arustdoc::missing_crate_level_docs", "-Arustdoc::private_doc_tests", **env)
+
+
 def steps(files):
     """Yields (name, function) of each linter."""
     c = [x for x in files if x.endswith((".c", ".h")) and x.startswith(("bindings/", "uapi/"))]
@@ -153,6 +174,7 @@ def steps(files):
     # A separate build: its flags differ, and an object that is up to date would hide its warnings.
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
+    yield "documentation of the module", lambda: rustdoc(Path(built_module()).with_name(".rds_core.o.cmd"))
     yield "checkpatch", lambda: checkpatch(c)
     yield "kernel-doc", lambda: kernel_doc(c)
     yield "no division that can panic", hidden_panics

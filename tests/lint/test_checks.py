@@ -312,6 +312,17 @@ def test_documentation_is_made(monkeypatch, tmp_path):
     assert "unresolved link" in dict(lint.steps(names))["documentation of rds-socket"]()
 
 
+def test_documentation_of_the_module_is_made(tmp_path):
+    """rustdoc gets the arguments of the compiler, but for those about its output and its lints."""
+    (tmp_path / "a.rs").write_text(HEAD + "//! See [`Nothing`].\n")
+    build = tmp_path / ".a.o.cmd"
+    build.write_text(f"savedcmd_a.o := OBJTREE={tmp_path} clippy-driver --edition=2021 -Wclippy::all -D warnings "
+                     f"--crate-type rlib --out-dir ./ --emit=obj=a.o {tmp_path}/a.rs  \n\nsource_a.o := a.rs\n")
+    assert "unresolved link" in lint.rustdoc(build)
+    (tmp_path / "a.rs").write_text(HEAD)
+    assert not lint.rustdoc(build)
+
+
 C_HEAD = "/* SPDX-License-Identifier: GPL-2.0 */\n"
 
 
