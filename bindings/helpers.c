@@ -10,7 +10,6 @@
 #include <linux/percpu.h>
 #include <linux/poll.h>
 #include <linux/random.h>
-#include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/user_namespace.h>
@@ -206,59 +205,6 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 	for_each_possible_cpu(cpu)
 		sum += READ_ONCE(*per_cpu_ptr(counter, cpu));
 	return sum;
-}
-
-#define RDS_RATELIMIT(name) \
-	RATELIMIT_STATE_INIT(name, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST)
-
-/**
- * rds_rust_printk_ratelimit() - check whether a message may be logged
- * @kind: kind of message, 0 to 3; each kind has its own limit
- *
- * Return: true if the message may be logged.
- */
-bool rds_rust_printk_ratelimit(unsigned int kind)
-{
-	static struct ratelimit_state limits[] = {
-		RDS_RATELIMIT(limits[0]),
-		RDS_RATELIMIT(limits[1]),
-		RDS_RATELIMIT(limits[2]),
-		RDS_RATELIMIT(limits[3]),
-	};
-
-	return __ratelimit(&limits[kind]);
-}
-
-/* debugfs */
-
-static int rds_view_show(struct seq_file *m, void *unused)
-{
-	struct rds_view *view = m->private;
-
-	return view->show(m, view->data);
-}
-
-/* This module is the owner of the files. */
-DEFINE_SHOW_ATTRIBUTE(rds_view);
-
-struct dentry *rds_rust_debugfs_dir(const char *name)
-{
-	return debugfs_create_dir(name, NULL);
-}
-
-void rds_rust_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view)
-{
-	debugfs_create_file(name, 0400, dir, view, &rds_view_fops);
-}
-
-void rds_rust_debugfs_remove(struct dentry *dir)
-{
-	debugfs_remove(dir);
-}
-
-bool rds_rust_seq_is_full(struct seq_file *m)
-{
-	return seq_has_overflowed(m);
 }
 
 /* mm */
