@@ -35,6 +35,7 @@
 #include "helpers_params.h"
 #include "helpers_rdma.h"
 #include "helpers_trace.h"
+#include "rds_trace.h"
 #ifdef RDS_RUST_KUNIT
 #include "helpers_fake.h"
 #endif

@@ -10,7 +10,6 @@
 #include <linux/percpu.h>
 #include <linux/poll.h>
 #include <linux/random.h>
-#include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/user_namespace.h>
@@ -79,7 +78,8 @@ bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_
 	return wait_for_completion_timeout(done, msecs_to_jiffies(timeout_ms)) > 0;
 }
 
-struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags, int max_active)
+struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags,
+						  int max_active)
 {
 	return alloc_workqueue("%s", flags, max_active, name);
 }
@@ -205,56 +205,6 @@ u64 rds_rust_sum_percpu(u64 __percpu *counter)
 	for_each_possible_cpu(cpu)
 		sum += READ_ONCE(*per_cpu_ptr(counter, cpu));
 	return sum;
-}
-
-/**
- * rds_rust_printk_ratelimit() - check whether a message may be logged
- * @kind: kind of message, 0 to 3; each kind has its own limit. Those of kinds 0 and 1 are about
- *	connections, which also have limits of their own.
- *
- * Return: true if the message may be logged.
- */
-bool rds_rust_printk_ratelimit(unsigned int kind)
-{
-	static struct ratelimit_state limits[] = {
-		RATELIMIT_STATE_INIT(limits[0], DEFAULT_RATELIMIT_INTERVAL, 4 * DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[1], DEFAULT_RATELIMIT_INTERVAL, 4 * DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[2], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-		RATELIMIT_STATE_INIT(limits[3], DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
-	};
-
-	return __ratelimit(&limits[kind]);
-}
-
-/* debugfs */
-
-static int rds_view_show(struct seq_file *m, void *unused)
-{
-	struct rds_view *view = m->private;
-
-	return view->show(m, view->data);
-}
-/* This module is the owner of the files. */
-DEFINE_SHOW_ATTRIBUTE(rds_view);
-
-struct dentry *rds_rust_debugfs_dir(const char *name)
-{
-	return debugfs_create_dir(name, NULL);
-}
-
-void rds_rust_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view)
-{
-	debugfs_create_file(name, 0400, dir, view, &rds_view_fops);
-}
-
-void rds_rust_debugfs_remove(struct dentry *dir)
-{
-	debugfs_remove(dir);
-}
-
-bool rds_rust_seq_is_full(struct seq_file *m)
-{
-	return seq_has_overflowed(m);
 }
 
 /* mm */

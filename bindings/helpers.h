@@ -24,7 +24,8 @@ bool rds_rust_spin_trylock_bh(spinlock_t *lock);
 void rds_rust_lockdep_assert_held(spinlock_t *lock);
 void rds_rust_init_completion(struct completion *done);
 bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_ms);
-struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags, int max_active);
+struct workqueue_struct *rds_rust_alloc_workqueue(const char *name, unsigned int flags,
+						  int max_active);
 unsigned int rds_rust_arm_delayed_work(struct workqueue_struct *wq, struct delayed_work *dwork,
 				       unsigned long delay, bool restart);
 u64 rds_rust_ktime_get_ns(void);
@@ -47,6 +48,7 @@ struct rds_view {
 	int (*show)(struct seq_file *m, void *data);
 	void *data;
 };
+
 struct dentry *rds_rust_debugfs_dir(const char *name);
 void rds_rust_debugfs_file(const char *name, struct dentry *dir, struct rds_view *view);
 void rds_rust_debugfs_remove(struct dentry *dir);

@@ -130,7 +130,8 @@ void rds_rust_fake_end_local(struct rds_fake *fake, struct rds_fake_qp *qp)
 	struct rds_fake_script *script = &fake->script;
 	const struct rds_fake_wr *wr;
 
-	while (!qp->in_error && !script->holds_local && (wr = rds_rust_fake_oldest(&qp->sends)) && is_local(wr)) {
+	while (!qp->in_error && !script->holds_local &&
+	       (wr = rds_rust_fake_oldest(&qp->sends)) && is_local(wr)) {
 		int status = IB_WC_SUCCESS;
 
 		if (script->local_status && is_due(&script->local_before_status)) {
@@ -342,7 +343,8 @@ static struct ib_mr *rds_fake_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u
 		return ERR_PTR(-ENOMEM);
 	guard(spinlock_irq)(&fake->lock);
 	fake->regions++;
-	mr->lkey = mr->rkey = ++fake->regions_made << 8;
+	mr->rkey = ++fake->regions_made << 8;
+	mr->lkey = mr->rkey;
 	return mr;
 }
 

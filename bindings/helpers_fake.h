@@ -68,8 +68,10 @@ u32 rds_rust_fake_regions(struct ib_device *device, u32 *made);
 u32 rds_rust_fake_last_qp(struct ib_device *device);
 struct ib_qp *rds_rust_fake_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *attr);
 void rds_rust_fake_destroy_qp(struct ib_qp *qp);
-bool rds_rust_fake_queues(struct ib_device *device, u32 number, struct rds_rust_fake_queues *queues);
-bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_rust_fake_send *send);
+bool rds_rust_fake_queues(struct ib_device *device, u32 number,
+			  struct rds_rust_fake_queues *queues);
+bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index,
+			struct rds_rust_fake_send *send);
 bool rds_rust_fake_end_send(struct ib_device *device, u32 number, int status);
 bool rds_rust_fake_receive(struct ib_device *device, u32 number, const u8 *bytes, u32 size,
 			   u32 byte_len, int status);
@@ -82,7 +84,8 @@ int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolve
 
 unsigned long rds_rust_fake_program_memory(unsigned long size);
 bool rds_rust_fake_program_has(unsigned long address, unsigned long size, u8 value);
-int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes);
+int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size,
+			 bool writes);
 size_t rds_rust_fake_bounce_bytes(struct ib_device *device);
 
 #endif

@@ -90,7 +90,8 @@ static void *find(struct device *device, u64 address)
  *
  * Return: 0, or -EFAULT if an IOMMU has no mapping there. A part may have been copied then.
  */
-int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes)
+int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size,
+			     bool writes)
 {
 	while (size) {
 		size_t some = min_t(size_t, size, PAGE_SIZE - offset_in_page(address));

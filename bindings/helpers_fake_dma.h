@@ -14,7 +14,8 @@ struct rds_fake_dma {
 
 int rds_rust_fake_dma_create(struct rds_fake_dma *dma, bool direct);
 void rds_rust_fake_dma_destroy(struct rds_fake_dma *dma);
-int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size, bool writes);
+int rds_rust_fake_dma_access(struct device *device, u64 address, void *bytes, size_t size,
+			     bool writes);
 size_t rds_rust_fake_dma_bounce_bytes(struct device *device);
 
 #endif

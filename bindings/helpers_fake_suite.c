@@ -131,7 +131,8 @@ bool rds_rust_fake_queues(struct ib_device *device, u32 number, struct rds_rust_
  *
  * Return: false if the send has completed, or was not posted.
  */
-bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index, struct rds_rust_fake_send *send)
+bool rds_rust_fake_send(struct ib_device *device, u32 number, u32 index,
+			struct rds_rust_fake_send *send)
 {
 	struct rds_fake *fake = to_fake(device);
 	const struct rds_fake_qp *qp;
@@ -375,7 +376,8 @@ bool rds_rust_fake_program_has(unsigned long address, unsigned long size, u8 val
 	       !memchr_inv(bytes, value, size);
 }
 
-int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size, bool writes)
+int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, size_t size,
+			 bool writes)
 {
 	return rds_rust_fake_dma_access(device->dma_device, address, bytes, size, writes);
 }

@@ -21,6 +21,7 @@ static struct {
 	[RDS_LOSE_COMPLETION] = { "lose_completion", FAULT_ATTR_INITIALIZER },
 	[RDS_CUT_PATH] = { "cut_path", FAULT_ATTR_INITIALIZER },
 };
+
 static struct dentry *dir;
 static u32 masked_caps;
 /* Index of the only device that fails; U32_MAX for all devices. */
@@ -30,7 +31,8 @@ bool rds_rust_fails(enum rds_fault fault, const struct ib_device *device)
 {
 	u32 only = READ_ONCE(failing_device);
 
-	return (only == U32_MAX || !device || only == device->index) && should_fail(&faults[fault].attr, 1);
+	return (only == U32_MAX || !device || only == device->index) &&
+	       should_fail(&faults[fault].attr, 1);
 }
 
 bool rds_rust_device_lacks(enum rds_lack lack)

@@ -210,7 +210,8 @@ int rds_rust_stub_map(struct ib_device *device, unsigned int order)
 	if (page && pages) {
 		for (i = 0; i < count; i++)
 			pages[i] = page + i;
-		err = rds_rust_ib_map_pages(device, pages, count, 0, PAGE_SIZE << order, true, false, &mapping);
+		err = rds_rust_ib_map_pages(device, pages, count, 0, PAGE_SIZE << order, true,
+					    false, &mapping);
 		if (!err)
 			rds_rust_ib_unmap_pages(device, &mapping);
 	}

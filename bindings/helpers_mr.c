@@ -64,7 +64,8 @@ void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge)
  * Return: the number of pages pinned, which may be less than @count, or a negative errno if none
  * was.
  */
-long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages)
+long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable,
+			struct page **pages)
 {
 	if (rds_rust_fails(RDS_FAIL_PIN, NULL))
 		return -EOPNOTSUPP;
@@ -348,6 +349,10 @@ int rds_rust_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *
 		.opcode = opcode_of(operation),
 		.send_flags = operation->signaled ? IB_SEND_SIGNALED : 0,
 	};
+	struct ib_rdma_wr rdma = {
+		.remote_addr = operation->remote_address,
+		.rkey = operation->rkey,
+	};
 
 	if (is_atomic(operation->opcode)) {
 		struct ib_atomic_wr wr = {
@@ -363,15 +368,10 @@ int rds_rust_ib_post_operation(struct ib_qp *qp, const struct rds_ib_operation *
 		if (rds_rust_device_lacks(RDS_REFUSES_ATOMICS))
 			return -EOPNOTSUPP;
 		return rds_post(qp, &wr.wr, NULL);
-	} else {
-		struct ib_rdma_wr wr = {
-			.wr = common,
-			.remote_addr = operation->remote_address,
-			.rkey = operation->rkey,
-		};
-
-		return rds_post(qp, &wr.wr, NULL);
 	}
+
+	rdma.wr = common;
+	return rds_post(qp, &rdma.wr, NULL);
 }
 
 int rds_rust_ib_post_local_inv(struct ib_qp *qp, u32 rkey, struct ib_cqe *cqe)

@@ -14,7 +14,8 @@ struct rds_rust_pin_charge {
 
 int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages);
 void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge);
-long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable, struct page **pages);
+long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable,
+			struct page **pages);
 void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty);
 
 /* Pages mapped for a device. */

@@ -65,8 +65,10 @@ void rds_rust_ib_limits(const struct ib_device *device, struct rds_rust_ib_limit
 	limits->reads_run_on = device->ops.driver_id == RDMA_DRIVER_SIW;
 	if (rds_rust_device_lacks(RDS_LACKS_REGISTRATION))
 		limits->mem_mgt_extensions = false;
-	if (rds_rust_device_lacks(RDS_LACKS_ATOMICS))
-		limits->atomics = limits->masked_atomics = false;
+	if (rds_rust_device_lacks(RDS_LACKS_ATOMICS)) {
+		limits->atomics = false;
+		limits->masked_atomics = false;
+	}
 	if (rds_rust_device_lacks(RDS_LACKS_INITIATOR_DEPTH))
 		limits->max_qp_init_rd_atom = 0;
 	if (rds_rust_device_lacks(RDS_LACKS_RESPONDER_RESOURCES))

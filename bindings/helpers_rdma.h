@@ -96,12 +96,14 @@ struct rds_rust_rdma_path {
 	u8 peer_gid[16];
 	u8 service_level;
 };
+
 void rds_rust_rdma_path(struct rdma_cm_id *id, struct rds_rust_rdma_path *path);
 /* The GIDs that a request over RoCE names. */
 struct rds_rust_rdma_named {
 	u8 local_gid[16];
 	u8 peer_gid[16];
 };
+
 bool rds_rust_rdma_named(const struct rdma_cm_id *id, struct rds_rust_rdma_named *named);
 struct ib_qp *rds_rust_rdma_qp(const struct rdma_cm_id *id);
 const struct sockaddr_storage *rds_rust_rdma_local_addr(const struct rdma_cm_id *id);

@@ -4,15 +4,14 @@
 #define CREATE_TRACE_POINTS
 #include "rds_trace.h"
 
-void rds_rust_trace_state(struct rds_trace_conn conn, struct rds_trace_name event,
-			  struct rds_trace_name from, struct rds_trace_name to)
+void rds_rust_trace_state(struct rds_trace_conn conn, u8 event, u8 from, u8 to)
 {
-	trace_rds_conn_state(&conn, &event, &from, &to);
+	trace_rds_conn_state(&conn, event, from, to);
 }
 
-void rds_rust_trace_dropped(struct rds_trace_conn conn, struct rds_trace_name reason, u64 count)
+void rds_rust_trace_dropped(struct rds_trace_conn conn, u32 reason, u64 count)
 {
-	trace_rds_drop(&conn, &reason, count);
+	trace_rds_drop(&conn, reason, count);
 }
 
 void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that fire the tracepoints of rds_trace.h. They cost a call even when tracing is off,
- * so they are not used for each message.
+ * C functions that fire the tracepoints of rds_trace.h. trace.rs calls them only while the
+ * tracepoint is enabled.
  *
  * Their arguments are plain values, of which any is allowed. So Kbuild declares them safe for Rust.
  */
@@ -26,9 +26,14 @@ struct rds_trace_name {
 	u8 text[32];
 };
 
-void rds_rust_trace_state(struct rds_trace_conn conn, struct rds_trace_name event,
-			  struct rds_trace_name from, struct rds_trace_name to);
-void rds_rust_trace_dropped(struct rds_trace_conn conn, struct rds_trace_name reason, u64 count);
+/* Numbers of a removed connection, beside those of the states and events in proto/connect.rs. */
+enum rds_trace_removed {
+	RDS_TRACE_UNUSED = 254,
+	RDS_TRACE_FORGOTTEN = 255,
+};
+
+void rds_rust_trace_state(struct rds_trace_conn conn, u8 event, u8 from, u8 to);
+void rds_rust_trace_dropped(struct rds_trace_conn conn, u32 reason, u64 count);
 void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code);
 void rds_rust_trace_port(struct rds_trace_addr addr, u16 port, bool full);
 

@@ -25,6 +25,8 @@
     unsafe_op_in_unsafe_fn
 )]
 
+pub(crate) mod tracepoints;
+
 use kernel::ffi;
 use pin_init::MaybeZeroable;
 

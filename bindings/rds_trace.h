@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Tracepoints rds:*. Addresses are shown as IPv6 addresses, IPv4 ones as IPv4-mapped. */
+/*
+ * Tracepoints rds:*. Addresses are shown as IPv6 addresses, IPv4 ones as IPv4-mapped.
+ *
+ * States, events and reasons are recorded as numbers. trace_names.awk makes the tables of their
+ * names. What an error is about is recorded as text: several layers name it, and a connection has
+ * one at its end.
+ */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM rds
 
@@ -9,73 +15,69 @@
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 #include "helpers_trace.h"
+#include "trace_names.h"
 
-#define rds_trace_len(name) strnlen((const char *)(name)->text, sizeof((name)->text))
+/* The connection of an event. */
+#define RDS_TRACE_CONN_ENTRY	__array(u8, laddr, 16) __array(u8, faddr, 16) __field(u8, tos)
+#define RDS_TRACE_CONN_ASSIGN	memcpy(__entry->laddr, conn->laddr, 16); \
+				memcpy(__entry->faddr, conn->faddr, 16); \
+				__entry->tos = conn->tos
+#define RDS_TRACE_CONN_FORMAT	"<%pI6c,%pI6c,%u> "
+#define RDS_TRACE_CONN_ARGS	__entry->laddr, __entry->faddr, __entry->tos
 
 TRACE_EVENT(rds_conn_state,
-	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_name *event,
-		 const struct rds_trace_name *from, const struct rds_trace_name *to),
+	TP_PROTO(const struct rds_trace_conn *conn, u8 event, u8 from, u8 to),
 	TP_ARGS(conn, event, from, to),
 	TP_STRUCT__entry(
-		__array(u8, laddr, 16)
-		__array(u8, faddr, 16)
-		__field(u8, tos)
-		__string_len(event, event->text, rds_trace_len(event))
-		__string_len(from, from->text, rds_trace_len(from))
-		__string_len(to, to->text, rds_trace_len(to))
+		RDS_TRACE_CONN_ENTRY
+		__field(u8, event)
+		__field(u8, from)
+		__field(u8, to)
 	),
 	TP_fast_assign(
-		memcpy(__entry->laddr, conn->laddr, 16);
-		memcpy(__entry->faddr, conn->faddr, 16);
-		__entry->tos = conn->tos;
-		__assign_str(event);
-		__assign_str(from);
-		__assign_str(to);
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->event = event;
+		__entry->from = from;
+		__entry->to = to;
 	),
-	TP_printk("<%pI6c,%pI6c,%u> %s: %s -> %s", __entry->laddr, __entry->faddr, __entry->tos,
-		  __get_str(event), __get_str(from), __get_str(to))
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s: %s -> %s", RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->event, RDS_TRACE_EVENTS, { 254, "unused" }),
+		  __print_symbolic(__entry->from, RDS_TRACE_STATES),
+		  __print_symbolic(__entry->to, RDS_TRACE_STATES, { 255, "forgotten" }))
 );
 
 TRACE_EVENT(rds_drop,
-	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_name *reason, u64 count),
+	TP_PROTO(const struct rds_trace_conn *conn, u32 reason, u64 count),
 	TP_ARGS(conn, reason, count),
 	TP_STRUCT__entry(
-		__array(u8, laddr, 16)
-		__array(u8, faddr, 16)
-		__field(u8, tos)
+		RDS_TRACE_CONN_ENTRY
+		__field(u32, reason)
 		__field(u64, count)
-		__string_len(reason, reason->text, rds_trace_len(reason))
 	),
 	TP_fast_assign(
-		memcpy(__entry->laddr, conn->laddr, 16);
-		memcpy(__entry->faddr, conn->faddr, 16);
-		__entry->tos = conn->tos;
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->reason = reason;
 		__entry->count = count;
-		__assign_str(reason);
 	),
-	TP_printk("<%pI6c,%pI6c,%u> %s %llu", __entry->laddr, __entry->faddr, __entry->tos,
-		  __get_str(reason), __entry->count)
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s %llu", RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->reason, RDS_TRACE_COUNTERS), __entry->count)
 );
 
 TRACE_EVENT(rds_error,
 	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_name *what, int code),
 	TP_ARGS(conn, what, code),
 	TP_STRUCT__entry(
-		__array(u8, laddr, 16)
-		__array(u8, faddr, 16)
-		__field(u8, tos)
+		RDS_TRACE_CONN_ENTRY
 		__field(int, code)
-		__string_len(what, what->text, rds_trace_len(what))
+		__string_len(what, what->text, strnlen(what->text, sizeof(what->text)))
 	),
 	TP_fast_assign(
-		memcpy(__entry->laddr, conn->laddr, 16);
-		memcpy(__entry->faddr, conn->faddr, 16);
-		__entry->tos = conn->tos;
+		RDS_TRACE_CONN_ASSIGN;
 		__entry->code = code;
 		__assign_str(what);
 	),
-	TP_printk("<%pI6c,%pI6c,%u> %s: %d", __entry->laddr, __entry->faddr, __entry->tos,
-		  __get_str(what), __entry->code)
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s: %d", RDS_TRACE_CONN_ARGS, __get_str(what),
+		  __entry->code)
 );
 
 TRACE_EVENT(rds_congestion,

@@ -219,7 +219,7 @@ impl<T: RequestSink> RequestHandler for Acceptor<T> {
                 };
                 self.node.stats.inc(counter);
                 let conn = trace::Conn::new(mapped(local), mapped(remote), 0);
-                trace::dropped(&conn, counter.name(), 1);
+                trace::dropped(&conn, counter, 1);
                 pr_warn_ratelimited!("refused a connection from {:?}: {}\n", remote, refusal);
             }
         }

@@ -586,7 +586,7 @@ impl Connection {
     pub(crate) fn note_drop(&self, reason: Counter, count: usize) {
         if count > 0 {
             self.node.stats.add(reason, count);
-            trace::dropped(&self.key.traced(), reason.name(), count);
+            trace::dropped(&self.key.traced(), reason, count);
         }
     }
 }

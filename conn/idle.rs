@@ -178,7 +178,7 @@ impl Node {
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
         self.stats.inc(Counter::ConnGc);
-        trace::conn_state(&connection.key.traced(), "unused", "down", "forgotten");
+        trace::conn_forgotten(&connection.key.traced());
         pr_debug!("{}: idle, removed\n", connection.key);
         closed
     }

@@ -3,9 +3,10 @@
 //! Snapshots of a connection for the `RDS_INFO_*` tables.
 
 use super::Connection;
-use crate::kapi::{sync::Walk, task};
+use crate::kapi::{sync::Walk, task, walk_in_batches};
 use crate::proto::{connect::State, info::RdmaPath};
 use crate::uapi::{RDS_INFO_CONNECTION_FLAG_CONNECTED, RDS_INFO_CONNECTION_FLAG_CONNECTING};
+use core::cell::Cell;
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
 /// Maximum number of messages that are visited each time their queue is locked.
@@ -21,7 +22,7 @@ pub(crate) enum QueueKind {
 }
 
 /// Snapshot of a queued message.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct MessageInfo {
     pub(crate) sequence: u64,
     pub(crate) len: u32,
@@ -116,40 +117,32 @@ impl Connection {
         mut each: impl FnMut(&MessageInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();
-        let (mut seen, mut end) = (0, None);
-        loop {
-            let mut batch = [MessageInfo::default(); BATCH];
-            let mut slots = batch.iter_mut();
-            let mut tx = self.tx.lock();
-            let end = *end.get_or_insert(tx.queue.state.next_sequence());
-            let queue = tx.queue.queue_kind(queue_kind);
-            let more = queue.walk(&mut walk, BATCH, |message| {
-                if message.sequence >= end {
-                    return false;
-                }
-                if message.sequence <= seen {
-                    return true;
-                }
-                if let Some(slot) = slots.next() {
-                    *slot = MessageInfo {
-                        sequence: message.sequence,
-                        len: message.len,
-                        sport: message.sport,
-                        dport: message.dport,
-                    };
-                }
-                true
-            });
-            drop(tx);
-            let filled = BATCH.saturating_sub(slots.len());
-            for message in batch.iter().take(filled) {
-                seen = message.sequence;
-                each(message)?;
-            }
-            task::check_killed()?;
-            if !more {
-                return Ok(());
-            }
-        }
+        let (seen, mut end) = (Cell::new(0), None);
+        walk_in_batches::<MessageInfo, _, BATCH>(
+            |batch| {
+                task::check_killed()?;
+                let mut tx = self.tx.lock();
+                let end = *end.get_or_insert(tx.queue.state.next_sequence());
+                let queue = tx.queue.queue_kind(queue_kind);
+                Ok(queue.walk(&mut walk, BATCH, |message| {
+                    if message.sequence >= end {
+                        return false;
+                    }
+                    if message.sequence > seen.get() {
+                        batch.push(MessageInfo {
+                            sequence: message.sequence,
+                            len: message.len,
+                            sport: message.sport,
+                            dport: message.dport,
+                        });
+                    }
+                    true
+                }))
+            },
+            |message| {
+                seen.set(message.sequence);
+                each(&message)
+            },
+        )
     }
 }

@@ -231,7 +231,7 @@ impl Node {
     /// is one.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
-        trace::dropped(&key.traced(), Counter::ConnRefusedLimit.name(), 1);
+        trace::dropped(&key.traced(), Counter::ConnRefusedLimit, 1);
         match user {
             Some(_) => pr_attempt_ratelimited!("{}: refused, {}\n", key, full),
             None => pr_info_ratelimited!("{}: refused, {}\n", key, full),

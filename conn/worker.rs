@@ -213,7 +213,7 @@ impl Connection {
         self.state.store(outcome.state as u32, Relaxed);
         if before != outcome.state {
             let conn = self.key.traced();
-            trace::conn_state(&conn, event.name(), before.name(), outcome.state.name());
+            trace::conn_state(&conn, event, before, outcome.state);
         }
         let attempted = !matches!(before, State::Down | State::Waiting | State::Up);
         let ended = matches!(outcome.state, State::Down | State::Waiting);

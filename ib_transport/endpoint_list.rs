@@ -8,8 +8,10 @@ use crate::cm::laddr::{AddrUser, LocalAddrs};
 use crate::kapi::{
     rdma::{DeviceId, SendProgress},
     sync::{new_spinlock_bh, Sections, SpinLockBh, SpinLockBhGuard},
+    walk_in_batches,
 };
 use crate::proto::completion_watchdog::WatchdogTimeout;
+use core::convert::Infallible;
 use kernel::{
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
@@ -260,21 +262,26 @@ impl EndpointList {
         mut each: impl FnMut(T),
     ) {
         let (mut from, end) = (0, self.endpoints.lock().next);
-        while from < end {
-            let mut picked = [const { None }; BATCH];
-            let endpoints = self.endpoints.lock();
-            for slot in &mut picked {
-                let Some(cursor) = endpoints.tree.cursor_lower_bound(&from) else {
-                    from = end;
-                    break;
-                };
-                let (number, user) = cursor.current();
-                *slot = pick(*number, user);
-                from = number.saturating_add(1);
-            }
-            drop(endpoints);
-            picked.into_iter().flatten().for_each(&mut each);
-        }
+        let Ok(()) = walk_in_batches::<T, Infallible, BATCH>(
+            |batch| {
+                let endpoints = self.endpoints.lock();
+                for _ in 0..BATCH {
+                    let Some(cursor) = endpoints.tree.cursor_lower_bound(&from) else {
+                        return Ok(false);
+                    };
+                    let (number, user) = cursor.current();
+                    if let Some(picked) = pick(*number, user) {
+                        batch.push(picked);
+                    }
+                    from = number.saturating_add(1);
+                }
+                Ok(from < end)
+            },
+            |picked| {
+                each(picked);
+                Ok(())
+            },
+        );
     }
 }
 

@@ -37,7 +37,7 @@
 //! | `endpoint_shared` | State of an endpoint that the CM's handler and the worker share |
 //! | `endpoint_list` | The endpoints of a device, and the interface of their queue pairs to it |
 //! | `quirks/` | Code that only one driver needs; may be skipped |
-//! | `mr/` | Registered memory: `entry`, `free_list`, `reg_qp`, `pool` |
+//! | `mr/` | Registered memory: `entry`, `free_list`, `reg_qp`, `pool_inner`, `pool` |
 //! | `cq_watchdog` | Periodic check for missing completions |
 //! | `device` | A device: its pools, its registered memory, and the checks of its endpoints |
 //! | `recv_ring` | Depth of a receive ring |

@@ -7,6 +7,7 @@
 
 use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
 use crate::recv_pool::Batch;
+use kernel::time::{Instant, Monotonic};
 
 /// Number of receives that are posted for a new or idle connection, unless more are configured. One
 /// shard of the pool holds them if fragments are small, otherwise two.
@@ -36,11 +37,10 @@ pub(super) struct RecvRingPolicy {
     pub(super) usual: u32,
     /// Buffers that can be posted again.
     pub(super) spare: Batch,
-    /// Monotonic time in nanoseconds since which the ring is starved; 0 if it is not.
-    pub(super) starved_since: u64,
-    /// Monotonic time in nanoseconds of the last header to the peer while the ring was starved, or
-    /// a frame waited.
-    pub(super) last_keepalive: u64,
+    /// Time since which the ring is starved, if it is.
+    pub(super) starved_since: Option<Instant<Monotonic>>,
+    /// Time of the last header to the peer while the ring was starved, or a frame waited.
+    pub(super) last_keepalive: Option<Instant<Monotonic>>,
     /// A frame waits for memory. The value is the number of its messages that were received.
     pub(super) delayed: Option<u32>,
     /// The RNR timer is the one of a starved ring.
@@ -61,8 +61,8 @@ impl RecvRingPolicy {
             depth: RecvDepth::new(first, most),
             usual,
             spare: Batch::new(),
-            starved_since: 0,
-            last_keepalive: 0,
+            starved_since: None,
+            last_keepalive: None,
             delayed: None,
             rnr_timer_raised: false,
         }
@@ -71,7 +71,7 @@ impl RecvRingPolicy {
     /// Returns the number of arrived frames, modulo 2^32, and `true` if no frame is taken for want
     /// of memory.
     pub(super) fn activity(&self) -> (u32, bool) {
-        let is_starved = self.starved_since != 0 || self.delayed.is_some();
+        let is_starved = self.starved_since.is_some() || self.delayed.is_some();
         (self.depth.arrived(), is_starved)
     }
 
@@ -79,7 +79,7 @@ impl RecvRingPolicy {
     pub(super) fn note_posted(&mut self, count: u32) {
         self.depth.add(count);
         if count > 0 {
-            self.starved_since = 0;
+            self.starved_since = None;
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::kapi::{
     errno::Errno,
     print::pr_info_ratelimited,
     rdma::{Qp, RnrTimer},
-    time,
 };
 use crate::proto::wire::FragmentSize;
 use crate::recv_pool::{Batch, Context, GrowError};
@@ -20,20 +19,21 @@ use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::atomic::{Full, Relaxed},
+    time::{Delta, Instant},
 };
 
 /// Maximum number of pings per period that shrink the receive ring of an idle connection.
 const MAX_PROBES: u32 = 64;
 
-/// Time in nanoseconds for which a ring may be starved while a partial message keeps memory. Then
-/// the connection is given up, see [`Device::may_give_up_one`]. Readers may take a while.
-const STARVED_TIMEOUT_NS: u64 = 1_000_000_000;
+/// Time for which a ring may be starved while a partial message keeps memory. Readers may take a
+/// while. Then the connection is given up, see
+/// [`Device::may_give_up_one`](super::device::Device::may_give_up_one).
+const STARVED_TIMEOUT: Delta = Delta::from_secs(1);
 /// The same if the next endpoint can use smaller fragments.
-const LONG_STARVED_TIMEOUT_NS: u64 = 30 * STARVED_TIMEOUT_NS;
+const LONG_STARVED_TIMEOUT: Delta = Delta::from_secs(30);
 
-/// Interval in nanoseconds of headers to the peer while the ring is starved. The peer gets no
-/// answers.
-const STARVED_KEEPALIVE_NS: u64 = 1_000_000_000;
+/// Interval of headers to the peer while the ring is starved. The peer gets no answers.
+const STARVED_KEEPALIVE: Delta = Delta::from_secs(1);
 
 /// RNR timer for peers that are faster than the local receive ring grows.
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
@@ -219,11 +219,11 @@ impl QpContext {
     /// Sends a header now and then to a peer from which nothing is received, so that it knows that
     /// this node lives.
     fn show_life(qp: &Qp<Self>) {
-        let now = time::monotonic_ns();
         let is_due = qp.with_poll(|ring| {
-            let is_due = now.saturating_sub(ring.last_keepalive) >= STARVED_KEEPALIVE_NS;
+            let last = ring.last_keepalive;
+            let is_due = last.is_none_or(|last| last.elapsed() >= STARVED_KEEPALIVE);
             if is_due {
-                ring.last_keepalive = now;
+                ring.last_keepalive = Some(Instant::now());
             }
             is_due
         });
@@ -243,13 +243,7 @@ impl QpContext {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
-        let now = time::monotonic_ns();
-        let since = qp.with_poll(|ring| {
-            if ring.starved_since == 0 {
-                ring.starved_since = now.max(1);
-            }
-            ring.starved_since
-        });
+        let since = qp.with_poll(|ring| *ring.starved_since.get_or_insert_with(Instant::now));
         Self::show_life(qp);
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
@@ -259,15 +253,15 @@ impl QpContext {
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
         let timeout = if this.connection.in_reassembly() {
-            Some(STARVED_TIMEOUT_NS)
+            Some(STARVED_TIMEOUT)
         } else if this.events.fragment() != FragmentSize::K4 {
-            Some(LONG_STARVED_TIMEOUT_NS)
+            Some(LONG_STARVED_TIMEOUT)
         } else {
             None
         };
-        let timed_out = timeout.is_some_and(|timeout| now.saturating_sub(since) >= timeout);
+        let timed_out = timeout.is_some_and(|timeout| since.elapsed() >= timeout);
         if timed_out && this.device.may_give_up_one() {
-            qp.with_poll(|ring| ring.starved_since = 0);
+            qp.with_poll(|ring| ring.starved_since = None);
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(
                 this.connection.log_limit,

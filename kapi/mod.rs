@@ -9,6 +9,7 @@
 #![warn(clippy::multiple_unsafe_ops_per_block)]
 
 pub(crate) mod alloc;
+mod batches;
 mod compat;
 pub(crate) mod debugfs;
 pub(crate) mod errno;
@@ -23,4 +24,5 @@ pub(crate) mod sysctl;
 pub(crate) mod task;
 pub(crate) mod time;
 
+pub(crate) use batches::walk_in_batches;
 pub(crate) use inline_bytes::InlineBytes;

@@ -130,7 +130,7 @@ fn drop_without_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
     let reason = Counter::RecvDropNoSock;
     sk.node.stats.inc(reason);
     let ends = trace::Conn::new(addr, bound.addr, sk.tos());
-    trace::dropped(&ends, reason.name(), 1);
+    trace::dropped(&ends, reason, 1);
 }
 
 /// Copies the payload from the sending program.

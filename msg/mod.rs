@@ -4,11 +4,13 @@
 
 #![deny(unsafe_code)]
 
+mod fragments;
 mod message;
 mod operation;
 mod pong_budget;
 
-pub(crate) use message::{FrameError, Message, MsgOps};
+pub(crate) use fragments::FrameError;
+pub(crate) use message::{Message, MsgOps};
 pub(crate) use operation::{
     CompletionNotifier, FollowUp, NotifyRequest, Op, OpStatus, Owner, Posted, RdmaOp,
 };

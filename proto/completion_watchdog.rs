@@ -11,7 +11,7 @@
 //! Posting a work request costs nothing for this: a periodic check compares the progress of the
 //! device with that of the previous check.
 
-use super::SECOND;
+use super::{unchanged::Unchanged, SECOND};
 
 /// Longest time between two checks.
 const MAX_PERIOD_MS: u32 = 5_000;
@@ -72,10 +72,8 @@ pub(crate) enum WatchdogDecision {
 /// State that is kept between the checks of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionWatchdog {
-    done: u64,
-    /// Monotonic time in nanoseconds of the first check that saw this `done` with a completion due.
-    /// `None` if none was due.
-    since: Option<u64>,
+    /// Number of completed work requests, while a completion is due.
+    done: Unchanged<u64>,
     kicked: bool,
 }
 
@@ -83,8 +81,7 @@ impl CompletionWatchdog {
     /// Creates the state of a queue pair that was never checked.
     pub(crate) const fn new() -> Self {
         Self {
-            done: 0,
-            since: None,
+            done: Unchanged::new(),
             kicked: false,
         }
     }
@@ -96,19 +93,18 @@ impl CompletionWatchdog {
         now: u64,
         timeout: WatchdogTimeout,
     ) -> WatchdogDecision {
-        let since = match self.since {
-            // The oldest outstanding work request is the same as long as `done` does not change.
-            Some(since) if timeout.secs > 0 && snapshot.due && snapshot.done == self.done => since,
-            _ => {
-                *self = Self {
-                    done: snapshot.done,
-                    since: snapshot.due.then_some(now),
-                    kicked: false,
-                };
-                return WatchdogDecision::Wait;
-            }
+        if timeout.secs == 0 || !snapshot.due {
+            self.done = Unchanged::new();
+        }
+        // The oldest outstanding work request is the same as long as `done` does not change.
+        let stuck = match snapshot.due {
+            true => self.done.observe(snapshot.done, now),
+            false => None,
         };
-        let stuck = now.saturating_sub(since);
+        let Some(stuck) = stuck else {
+            self.kicked = false;
+            return WatchdogDecision::Wait;
+        };
         if timeout.is_over(stuck) {
             // Reset, so that the checks before the queue pair is gone do not give it up again.
             *self = Self::new();

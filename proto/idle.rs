@@ -22,7 +22,7 @@
 //! others that need a connection have a chance to be first. The same applies to a peer that may use
 //! memory of this node: its operations carry no message, so this node does not see them.
 
-use super::SECOND;
+use super::{unchanged::Unchanged, SECOND};
 
 /// Longest time for which a connection that was never used stays.
 const UNUSED_SECS: u32 = 60;
@@ -121,10 +121,7 @@ pub(crate) enum IdleDecision {
 /// State that is kept between the checks of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct IdleTracker {
-    marks: IdleProgress,
-    /// Monotonic time in nanoseconds of the first check that saw these `marks`. 0 if there was
-    /// none.
-    since: u64,
+    marks: Unchanged<IdleProgress>,
     /// Monotonic time in nanoseconds since which all that has arrived is acknowledged.
     acknowledged: Option<u64>,
     /// The connection was still up [`SETTLED`] after that, so the peer has the acknowledgement.
@@ -135,12 +132,7 @@ impl IdleTracker {
     /// Creates the state of a connection that was never checked.
     pub(crate) const fn new() -> Self {
         Self {
-            marks: IdleProgress {
-                next_tx: 0,
-                next_rx: 0,
-                times_up: 0,
-            },
-            since: 0,
+            marks: Unchanged::new(),
             acknowledged: None,
             settled: false,
         }
@@ -148,7 +140,7 @@ impl IdleTracker {
 
     /// Returns `true` if these are the counters of the last check.
     pub(crate) fn is_about(&self, marks: &IdleProgress) -> bool {
-        self.marks == *marks
+        self.marks.is(marks)
     }
 
     /// Returns `true` if the peer has nothing to retransmit. Otherwise the position in its numbers
@@ -164,15 +156,11 @@ impl IdleTracker {
         now: u64,
         idle_timeouts: IdleTimeouts,
     ) -> IdleDecision {
-        if self.marks != snapshot.marks || self.since == 0 {
-            *self = Self {
-                marks: snapshot.marks,
-                since: now.max(1),
-                ..Self::new()
-            };
+        let Some(quiet) = self.marks.observe(snapshot.marks, now) else {
+            self.acknowledged = None;
+            self.settled = false;
             return IdleDecision::Keep;
-        }
-        let quiet = now.saturating_sub(self.since);
+        };
         if snapshot.up {
             if snapshot.ack_due {
                 // The acknowledgement is settled only by a check after it was sent.

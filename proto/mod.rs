@@ -42,6 +42,7 @@ pub(crate) mod recv_depth;
 pub(crate) mod resolve;
 pub(crate) mod rx;
 pub(crate) mod tx;
+mod unchanged;
 pub(crate) mod wire;
 
 /// Nanoseconds in a second.

@@ -60,7 +60,7 @@ install_source() {
 		ib_transport kapi loop_transport msg params.rs proto rdma_mem rds_core.rs recv_pool \
 		sock socket stats trace.rs uapi \
 		scripts/{dkms-build,install,kmake,lib,setup,stock-kernel}.sh \
-		-type f -not -name '*.o' -not -name '.*' -not -path '*/generated.rs')
+		-type f -not -name '*.o' -not -name '.*' -not -path '*/generated.rs' -not -name trace_names.h)
 	[ -n "$root" ] || say "to build the module: dkms install rds-rust/$(<"$TOP/VERSION")"
 }
 

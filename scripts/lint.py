@@ -4,8 +4,10 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -104,8 +106,58 @@ def panics_among(symbols):
     return [x for x in symbols if re.search(r"panic_const_(div|rem)_by_zero$", x)]
 
 
+@cache
+def kernel_script(name):
+    """Returns a script of the source tree of the test kernel."""
+    kdir = subprocess.run(["make", "-s", "print-kdir", "FLAVOR=release"], cwd=TOP, check=True, capture_output=True,
+                          text=True).stdout.strip()
+    return Path(kdir).resolve() / "source/scripts" / name
+
+
+# Complaints of checkpatch.pl that do not apply to a file: macros of tracepoints and of parameters
+# are lists of declarations.
+NOT_FOR = {
+    "bindings/rds_trace.h": ("COMPLEX_MACRO", "MULTISTATEMENT_MACRO_USE_DO_WHILE", "OPEN_ENDED_LINE",
+                             "PARENTHESIS_ALIGNMENT"),
+    "bindings/helpers_params.c": ("MACRO_ARG_REUSE",),
+}
+
+
+def checkpatch(files):
+    """Returns the complaints of the kernel's checkpatch.pl about C files of the module."""
+    found = [command("perl", kernel_script("checkpatch.pl"), "--strict", "--no-tree", "--terse", "--show-types",
+                     "--quiet", "--no-summary", f"--max-line-length={checks.MAX_COLUMNS}",
+                     *(f"--ignore={x}" for x in NOT_FOR.get(path, ())), "--file", path) for path in files]
+    return "\n".join(filter(None, found))
+
+
+def kernel_doc(files):
+    """Returns the complaints of the kernel's kernel-doc about comments of functions in C."""
+    return command(sys.executable, kernel_script("kernel-doc"), "-none", "-Wall", "-Werror", *files)
+
+
+def rustdoc(command_file):
+    """Returns the complaints of rustdoc about the module: links that lead nowhere, for example.
+
+    The kernel's build makes no documentation of other modules, so rustdoc gets the arguments of the
+    compiler, which this file of the build has."""
+    objects = Path(command_file).parent
+    line = re.search(r"^savedcmd_\S+ := (.*)$", Path(command_file).read_text(), re.M)[1]
+    words = shlex.split(line)
+    compiler = next(i for i, x in enumerate(words) if "=" not in x)
+    env = dict(x.split("=", 1) for x in words[:compiler])
+    env |= {"RUSTC_BOOTSTRAP": "1", "RDS_BINDINGS": f"{objects}/bindings/generated.rs",
+            "RDS_UAPI": f"{objects}/uapi/generated.rs"}
+    skipped = ("--emit", "--out-dir", "./", "--remap-path-scope", "-Wclippy", "-Aclippy", "-Wunreachable_pub")
+    with tempfile.TemporaryDirectory() as out:
+        return command("env", "-C", objects, "rustdoc", *(x for x in words[compiler + 1:] if not x.startswith(skipped)),
+                       "--document-private-items", "--out-dir", out, "-Drustdoc::all",
+                       "-Arustdoc::missing_crate_level_docs", "-Arustdoc::private_doc_tests", **env)
+
+
 def steps(files):
     """Yields (name, function) of each linter."""
+    c = [x for x in files if x.endswith((".c", ".h")) and x.startswith(("bindings/", "uapi/"))]
     rust = [x for x in files if x.endswith(".rs")]
     yield "the project's rules", lambda: rules(files)
     yield "rustfmt", lambda: unique(command("rustfmt", "--check", "-l", "--edition", "2021", *rust))
@@ -122,6 +174,9 @@ def steps(files):
     # A separate build: its flags differ, and an object that is up to date would hide its warnings.
     yield "the module, without a warning", lambda: command(
         "make", "-s", "modules", "WERROR=y", "KUNIT=y", FLAVOR="release")
+    yield "documentation of the module", lambda: rustdoc(Path(built_module()).with_name(".rds_core.o.cmd"))
+    yield "checkpatch", lambda: checkpatch(c)
+    yield "kernel-doc", lambda: kernel_doc(c)
     yield "no division that can panic", hidden_panics
     yield "helpers in C with the module's prefix", foreign_names
     yield "the module, with gcc, Rust 1.85, PREEMPT_RT and Linux 7.2", lambda: command("make", "-s", "modules-other")

@@ -319,3 +319,11 @@ impl Incoming {
         Ok(copied)
     }
 }
+
+/// Treatment of a message after a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    No,
+    /// The reader only peeks.
+    Yes,
+}

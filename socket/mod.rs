@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod accounts;
+mod address;
 mod binds;
 mod bounce_room;
 mod cong_notify;
@@ -27,9 +28,10 @@ mod waiters;
 mod waiting;
 
 pub(crate) use accounts::{Account, AccountRef, Accounts};
+pub(crate) use address::{Bound, Peer, TransportId};
 pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
 pub(crate) use bounce_room::{BounceCharge, BounceRoom};
-pub(crate) use incoming::{Incoming, Payload, CHUNK, INLINE};
+pub(crate) use incoming::{Incoming, Keep, Payload, CHUNK, INLINE};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
 pub(crate) use memory::{Ending, RegionKey};
@@ -38,7 +40,7 @@ pub(crate) use net_state::{map_key, NetState};
 pub(crate) use notify_queue::Notification;
 pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
-pub(crate) use state::{Bound, CachedRoute, Keep, Peer, Socket, TransportId};
+pub(crate) use state::{CachedRoute, Socket};
 pub(crate) use upper::{Upper, UpperConnection, UpperNode};
 pub(crate) use waiters::Waiters;
 pub(crate) use waiting::WaitingOn;

@@ -113,7 +113,7 @@ impl NetState {
     fn note_lost_mark(&self, bound: &Bound) {
         let reason = Counter::CongUpdateFailed;
         self.stats.inc(reason);
-        trace::dropped(&trace::Conn::local(bound.addr), reason.name(), 1);
+        trace::dropped(&trace::Conn::local(bound.addr), reason, 1);
     }
 }
 

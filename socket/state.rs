@@ -9,6 +9,7 @@
 //! dropped and counted.
 
 use super::{
+    address::{Peer, TransportId},
     cong_notify::CongNotify,
     memory::Memory,
     notify_queue::NotifyQueue,
@@ -17,7 +18,7 @@ use super::{
     unread::UnreadInfo,
     upper::{Connection, Node},
     waiting::WaitingOn,
-    AccountRef, Incoming, Traces, UpperNode, Waiters,
+    AccountRef, Incoming, Keep, Traces, UpperNode, Waiters,
 };
 use crate::kapi::{
     net::{poll, Net, Sock},
@@ -30,8 +31,6 @@ use crate::proto::{
 };
 use crate::stats::Counter;
 use crate::trace;
-use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
-use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
     sync::{
@@ -40,33 +39,6 @@ use kernel::{
         Arc, Mutex, SetOnce, SpinLock,
     },
 };
-
-/// Transports, with their numbers in `SO_RDS_TRANSPORT`.
-///
-/// The loop transport has the first number that programs do not have, as in C RDS.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(i32)]
-pub(crate) enum TransportId {
-    Ib = RDS_TRANS_IB,
-    Tcp = RDS_TRANS_TCP,
-    Loop = RDS_TRANS_COUNT,
-}
-
-/// Local address of a bound socket. It never changes.
-pub(crate) struct Bound {
-    pub(crate) addr: Ipv6Addr,
-    pub(crate) port: u16,
-    pub(crate) scope: u32,
-    pub(crate) transport: TransportId,
-}
-
-/// Destination of messages for which the call names none.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Peer {
-    pub(crate) addr: Ipv6Addr,
-    pub(crate) port: u16,
-    pub(crate) scope: u32,
-}
 
 /// State that system calls set.
 pub(crate) struct SocketControl {
@@ -359,7 +331,7 @@ impl Sock<Socket> {
             stats.inc(Counter::RecvDropDeadSock);
             if let Some(bound) = self.bound() {
                 let conn = trace::Conn::new(bound.addr, message.saddr, message.tos);
-                trace::dropped(&conn, Counter::RecvDropDeadSock.name(), 1);
+                trace::dropped(&conn, Counter::RecvDropDeadSock, 1);
             }
             drop(message);
             return;
@@ -499,7 +471,7 @@ impl Sock<Socket> {
             let reason = Counter::RecvDropClosed;
             self.node.stats.add(reason, count);
             if let Some(bound) = self.bound() {
-                trace::dropped(&trace::Conn::local(bound.addr), reason.name(), count);
+                trace::dropped(&trace::Conn::local(bound.addr), reason, count);
             }
         }
     }
@@ -586,12 +558,4 @@ impl Drop for Reading<'_> {
             sk.wake_readers(poll::IN);
         }
     }
-}
-
-/// Treatment of a message after a read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
-    No,
-    /// The reader only peeks.
-    Yes,
 }

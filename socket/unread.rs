@@ -3,7 +3,7 @@
 //! Snapshots of unread messages for the `RDS_INFO_*` tables.
 
 use super::{Incoming, Socket};
-use crate::kapi::{net::Sock, sync::Walk, task};
+use crate::kapi::{net::Sock, sync::Walk, task, walk_in_batches};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -52,31 +52,22 @@ impl Sock<Socket> {
     ) -> Result {
         let mut walk = Walk::new();
         let mut begun = false;
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut slots = batch.iter_mut();
-            let mut recv = self.recv.lock();
-            // The peeked message comes before all that the walk visits.
-            let peeked = recv.peeked.filter(|_| !begun);
-            begun = true;
-            let more = recv.messages.walk(
-                &mut walk,
-                BATCH,
+        walk_in_batches::<UnreadInfo, _, BATCH>(
+            |batch| {
+                task::check_killed()?;
+                let mut recv = self.recv.lock();
+                // The peeked message comes before all that the walk visits.
+                if let Some(peeked) = recv.peeked.filter(|_| !begun) {
+                    batch.push(peeked);
+                }
+                begun = true;
                 // No message is removed from the middle of this queue, so none is visited twice.
-                |message| {
-                    if let Some(slot) = slots.next() {
-                        *slot = Some(UnreadInfo::of(message));
-                    }
+                Ok(recv.messages.walk(&mut walk, batch.room(), |message| {
+                    batch.push(UnreadInfo::of(message));
                     true
-                },
-            );
-            drop(recv);
-            peeked.iter().try_for_each(&mut each)?;
-            batch.iter().flatten().try_for_each(&mut each)?;
-            task::check_killed()?;
-            if !more {
-                return Ok(());
-            }
-        }
+                }))
+            },
+            |message| each(&message),
+        )
     }
 }

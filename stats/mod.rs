@@ -26,6 +26,7 @@ macro_rules! counters {
         /// Names of the counters, in order.
         const NAMES: &[&str] = &[$($name,)*];
 
+        #[cfg(rds_kunit)]
         impl Counter {
             /// Returns the name that `rds-info -c` shows.
             pub(crate) const fn name(self) -> &'static str {

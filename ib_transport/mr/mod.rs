@@ -8,6 +8,7 @@
 mod entry;
 pub(crate) mod free_list;
 pub(crate) mod pool;
+mod pool_inner;
 pub(crate) mod reg_qp;
 
 pub(crate) use pool::MrPool;

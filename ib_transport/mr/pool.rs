@@ -11,14 +11,13 @@ use super::{
     super::{endpoint_list::EndpointList, quirks::ReadQuiesceQueue, IbTunables},
     entry::{MrEntry, MrMemory},
     free_list::MrFreeList,
-    reg_qp::RegQp,
+    pool_inner::MrPoolInner,
 };
 use crate::kapi::{
     pin::PinnedMemory,
     rdma::{Access, DeviceId, LocalDmaMapping, Mapping, Mr, Pd, Pieces, Region},
     sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
     task::without_io,
-    time,
 };
 use crate::proto::rdma::{Cookie, MAX_BYTES};
 use crate::rdma_mem::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
@@ -32,130 +31,16 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc, CondVar, CondVarTimeoutResult, Mutex, MutexGuard,
     },
-    time::msecs_to_jiffies,
+    time::{msecs_to_jiffies, Delta, Instant, Monotonic},
     workqueue::{new_work, Work, WorkItem},
 };
 
-/// Back-off in nanoseconds after a registration timed out. Until it ends, callers fail at once
-/// instead of timing out one after another.
-const RETRY_DELAY_NS: u64 = 5_000_000_000;
+/// Back-off after a registration timed out. Until it ends, callers fail at once instead of timing
+/// out one after another.
+const RETRY_DELAY: Delta = Delta::from_secs(5);
 
-/// Maximum wait in nanoseconds for READ responses from a released region.
-const FENCE_NS: u64 = 1_000_000_000;
-
-/// State of the pool that only one caller at a time uses.
-struct MrPoolInner {
-    /// Created on first use, and again after a failure.
-    reg_qp: Option<RegQp>,
-    /// Monotonic time in nanoseconds of the last timeout, and the address that was used.
-    late_at: Option<(u64, SocketAddr)>,
-    free_list: MrFreeList<Mr>,
-    quiesces: ReadQuiesceQueue<MrEntry>,
-}
-
-impl MrPoolInner {
-    /// Returns the registration queue pair. Creates it through the address `addr` if there is none.
-    /// Sleeps.
-    fn reg_qp(
-        &mut self,
-        queue: &OwnedQueue,
-        pd: &Arc<Pd>,
-        endpoints: &Arc<EndpointList>,
-        addr: &SocketAddr,
-    ) -> Result<&RegQp> {
-        if self.reg_qp.as_ref().is_some_and(|it| it.qp().is_closed()) {
-            self.reg_qp = None;
-        }
-        let reg_qp = match self.reg_qp.take() {
-            Some(usable) => usable,
-            None => RegQp::make(queue, pd, endpoints, addr)?,
-        };
-        Ok(self.reg_qp.insert(reg_qp))
-    }
-
-    /// Invalidates regions and releases memory. Appends the released entries to `released`. Sleeps.
-    fn invalidate(&mut self, mut pending_invalidate: Fifo<MrEntry>, released: &mut Fifo<MrEntry>) {
-        let mut some: KVec<Region> = KVec::new();
-        // Entries of the regions in `some`.
-        let mut batch_entries = Fifo::new();
-        loop {
-            let next = pending_invalidate.pop_front();
-            let last = next.is_none();
-            if let Some(mut entry) = next {
-                // If there is no memory for the batch, the region is destroyed on its own.
-                let batched = !entry.poisoned && some.reserve(1, GFP_KERNEL).is_ok();
-                match entry.release() {
-                    Some(region) if batched => {
-                        drop(some.push_within_capacity(region));
-                        batch_entries.push_back(entry);
-                    }
-                    Some(region) => self.end(region, entry, released),
-                    None => released.push_back(entry),
-                }
-            }
-            if some.len() < BATCH && !last {
-                continue;
-            }
-            if let Some(reg_qp) = &self.reg_qp {
-                // Regions that this does not invalidate are destroyed.
-                let _ = reg_qp.qp().invalidate(&some);
-            }
-            for region in some.drain_all() {
-                let Some(mut entry) = batch_entries.pop_front() else {
-                    break;
-                };
-                if !entry.read_from {
-                    self.reuse(region);
-                    released.push_back(entry);
-                } else if region.is_invalid() {
-                    entry.memory = MrMemory::Region(region);
-                    self.quiesces.add(entry);
-                } else {
-                    self.end(region, entry, released);
-                }
-            }
-            if last {
-                break;
-            }
-        }
-    }
-
-    /// Destroys a region that was not invalidated. Appends its entry to `released` if its memory is
-    /// released. Sleeps.
-    fn end(&mut self, region: Region, mut entry: Item<MrEntry>, released: &mut Fifo<MrEntry>) {
-        let mapping = region.end();
-        if entry.read_from {
-            entry.memory = MrMemory::Mapped { _mapping: mapping };
-            self.quiesces.add(entry);
-        } else {
-            drop(mapping);
-            released.push_back(entry);
-        }
-    }
-
-    /// Releases the memory of an invalid region, and keeps its MR if that can be reused. Sleeps.
-    fn reuse(&mut self, region: Region) {
-        let pages = region.pages();
-        if let Some(mr) = region.release() {
-            drop(self.free_list.keep(pages, mr));
-        }
-    }
-
-    /// Releases memory that no READ response uses any more, and appends the entries to `released`.
-    /// Sleeps.
-    fn pass(&mut self, endpoints: &EndpointList, released: &mut Fifo<MrEntry>) {
-        let mut passed = self.quiesces.pass(endpoints);
-        while let Some(mut entry) = passed.pop_front() {
-            if let Some(region) = entry.release() {
-                self.reuse(region);
-            }
-            released.push_back(entry);
-        }
-    }
-}
-
-/// Number of regions that are invalidated at once.
-const BATCH: usize = 32;
+/// Maximum wait for READ responses from a released region.
+const FENCE_TIMEOUT: Delta = Delta::from_secs(1);
 
 /// State that changes in any context.
 struct MrPoolState {
@@ -259,7 +144,7 @@ impl MrPool {
 
     /// Sets the registration queue pair, which is used until it fails. Sleeps.
     #[cfg(rds_kunit)]
-    pub(crate) fn set_registrar(&self, reg_qp: RegQp) {
+    pub(crate) fn set_registrar(&self, reg_qp: super::reg_qp::RegQp) {
         let before = self.device.lock().reg_qp.replace(reg_qp);
         drop(before);
     }
@@ -334,13 +219,13 @@ impl MrPool {
         let mut device = self.device.lock();
         if let Some((since, by)) = &device.late_at {
             // Another address may lead to the device.
-            if by == addr && time::monotonic_ns().saturating_sub(*since) < RETRY_DELAY_NS {
+            if by == addr && since.elapsed() < RETRY_DELAY {
                 return Err(ETIMEDOUT);
             }
         }
         let made = self.make(&mut device, addr, mapping, access, &mut released);
-        device.late_at = matches!(&made, Err(error) if *error == ETIMEDOUT)
-            .then(|| (time::monotonic_ns(), *addr));
+        device.late_at =
+            matches!(&made, Err(error) if *error == ETIMEDOUT).then(|| (Instant::now(), *addr));
         made
     }
 
@@ -385,13 +270,13 @@ impl MrPool {
         size: u32,
         released: &mut Fifo<MrEntry>,
     ) -> Result<Mr> {
-        let until = time::monotonic_ns().saturating_add(FENCE_NS);
+        let begun = Instant::now();
         loop {
             self.release_pending_invalidate(device, released);
             if let Some(mr) = device.free_list.take(pages) {
                 return Ok(mr);
             }
-            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, until);
+            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, begun);
             // The device may have been removed while the wait released the lock.
             self.pd()?;
             if !goes_on {
@@ -475,12 +360,15 @@ impl MrPool {
         }
     }
 
-    /// Waits without the lock until entries are released. Returns `false` after a signal or at
-    /// `until`, a monotonic time in nanoseconds. Sleeps.
-    fn await_pass(&self, device: &mut MutexGuard<'_, MrPoolInner>, until: u64) -> bool {
-        let left = until
-            .saturating_sub(time::monotonic_ns())
-            .div_ceil(1_000_000);
+    /// Waits without the lock until entries are released. Returns `false` after a signal, or if
+    /// [`FENCE_TIMEOUT`] has passed since `begun`. Sleeps.
+    fn await_pass(
+        &self,
+        device: &mut MutexGuard<'_, MrPoolInner>,
+        begun: Instant<Monotonic>,
+    ) -> bool {
+        let left = FENCE_TIMEOUT - begun.elapsed();
+        let left = left.as_micros_ceil().max(0).unsigned_abs().div_ceil(1_000);
         let left = msecs_to_jiffies(left.try_into().unwrap_or(u32::MAX));
         let result = self.passed.wait_interruptible_timeout(device, left);
         matches!(result, CondVarTimeoutResult::Woken { .. })
@@ -548,14 +436,14 @@ impl MrDevice for MrPool {
     }
 
     fn flush(&self) {
-        let until = time::monotonic_ns().saturating_add(FENCE_NS);
+        let begun = Instant::now();
         let mut wanted = None;
         loop {
             self.sweep();
             let mut device = self.device.lock();
             // Entries that are added later are not waited for.
             let wanted = *wanted.get_or_insert(device.quiesces.wanted());
-            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, until) {
+            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, begun) {
                 return;
             }
         }

@@ -16,8 +16,9 @@
 
 use super::{
     addr::Storage,
-    cm::{self, CmHandler, CmId, CmState},
+    cm::{self, CmHandler, CmId},
     cm_event::event_data,
+    cm_state::CmState,
     device::IbDevice,
 };
 use crate::{bindings, kapi::errno::Errno};

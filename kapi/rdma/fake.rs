@@ -10,8 +10,9 @@ use super::{
     local_qp::{LocalQp, LocalVerbs},
     operation::{LocalPiece, PieceOwner},
     pd::Pd,
-    qp::{Qp, QpConfig},
+    qp::Qp,
     qp_handler::QpHandler,
+    verbs::QpConfig,
     wc_status::WcStatus,
 };
 use crate::{

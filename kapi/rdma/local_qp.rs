@@ -11,14 +11,13 @@
 
 use super::{
     cm::{Anchor, CmHandler, CmId},
-    domain::{Domain, DomainUse},
     drain::Drain,
     mapping::{Access, Mapping},
     mr::{Mr, Region},
     pd::Pd,
+    verbs::Verbs,
 };
 use crate::{bindings, kapi::errno::Errno};
-use core::ptr;
 use kernel::{
     error::{from_err_ptr, to_result},
     new_mutex,
@@ -35,21 +34,10 @@ const TIMEOUT_MS: u32 = 5_000;
 ///
 /// # Invariants
 ///
-/// - `cq` is null or a completion queue that `self` owns.
-/// - `qp` is null or the queue pair of the CM id `cm`, which uses `cq`.
 /// - At most [`DEPTH`] work requests are outstanding. A call either waits for all of its requests,
 ///   or drops `self` with up to [`DEPTH`] of them outstanding.
 /// - The marks of outstanding requests are dropped after `self`.
-pub(super) struct LocalVerbs {
-    cq: *mut bindings::ib_cq,
-    qp: *mut bindings::ib_qp,
-    cm: Arc<dyn Anchor>,
-    _in_domain: DomainUse,
-    pd: Arc<Pd>,
-}
-
-// SAFETY: The pointers point to objects that any thread may use.
-unsafe impl Send for LocalVerbs {}
+pub(super) struct LocalVerbs(Verbs);
 
 impl LocalVerbs {
     /// Creates the only queue pair of `cm`. The caller ensures that the state of `cm` does not
@@ -64,13 +52,7 @@ impl LocalVerbs {
     ///
     /// Process context; may sleep.
     pub(super) fn new(cm: Arc<dyn Anchor>, pd: &Arc<Pd>) -> Result<Self> {
-        let mut verbs = Self {
-            cq: ptr::null_mut(),
-            qp: ptr::null_mut(),
-            cm,
-            _in_domain: Domain::enter(pd.domain())?,
-            pd: pd.clone(),
-        };
+        let mut this = Self(Verbs::new(cm, pd)?);
         let cap = bindings::ib_qp_cap {
             // One more entry in each queue, to drain it.
             max_send_wr: DEPTH.saturating_add(1),
@@ -83,44 +65,37 @@ impl LocalVerbs {
         let entries = DEPTH.saturating_add(2) as c_int;
         // SAFETY: `pd` keeps the device registered.
         let cq = unsafe { bindings::rds_rust_ib_alloc_cq(pd.device().as_raw(), entries) };
-        // INVARIANT: The completion queue is new and has no other owner.
-        verbs.cq = from_err_ptr(cq)?;
-        let mut attr = bindings::ib_qp_init_attr {
-            send_cq: verbs.cq,
-            recv_cq: verbs.cq,
+        let cq = from_err_ptr(cq)?;
+        let attr = bindings::ib_qp_init_attr {
             cap,
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        // INVARIANT: The CM id owns the queue pair, and only `verbs` uses it.
-        verbs.qp = verbs.cm.create_qp(pd.as_raw(), &mut attr)?;
-        Ok(verbs)
+        // SAFETY: The completion queue is new and has no other owner.
+        unsafe { this.0.create_qp(cq, attr) }?;
+        Ok(this)
     }
 }
 
 impl Drop for LocalVerbs {
     fn drop(&mut self) {
         pin_init::stack_pin_init!(let drain = Drain::new());
-        if !self.qp.is_null() {
+        let Self(verbs) = self;
+        if !verbs.qp().is_null() {
             // SAFETY: By the type invariants the queue pair is alive. `&mut self` excludes other
             // posts. There is room for one more request than may be outstanding. `drain` is dropped
             // after the completion queue is destroyed.
-            let flushed = unsafe { drain.as_ref().wait(self.qp) };
+            let flushed = unsafe { drain.as_ref().wait(verbs.qp()) };
             if let Err(error) = flushed {
                 pr_warn!(
                     "queue pair for registrations not flushed (error {}): destroying it anyway\n",
                     error.to_errno()
                 );
             }
-            self.cm.destroy_qp();
         }
-        if !self.cq.is_null() {
-            // SAFETY: By the type invariants `self` owns the completion queue, and its queue pair
-            // is destroyed. The call waits for polling, which is a work item: see
-            // `rds_rust_ib_alloc_cq()`.
-            unsafe { bindings::rds_rust_ib_free_cq(self.cq) };
-        }
+        verbs.destroy_qp();
+        // SAFETY: `verbs` owned the queue, which `new` has created. Its queue pair is destroyed.
+        // The call waits for polling, which is a work item: see `rds_rust_ib_alloc_cq()`.
+        verbs.destroy_cq(|cq| unsafe { bindings::rds_rust_ib_free_cq(cq) });
     }
 }
 
@@ -207,16 +182,16 @@ impl LocalQp {
         mr.set_pages(&mapping)?;
         let region = Region::new(mr, mapping);
         let mut guard = self.verbs.lock();
-        let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
+        let LocalVerbs(verbs) = (*guard).as_ref().ok_or(Errno::NotConnected)?;
         let cqe = region.mr().mark().cqe();
         // SAFETY: The queue pair is alive. The region lives until its completion arrives, or until
         // the completion queue is destroyed: see below.
         let post = |flags| unsafe {
-            bindings::rds_rust_ib_post_reg_mr(verbs.qp, region.mr().as_raw(), flags, cqe)
+            bindings::rds_rust_ib_post_reg_mr(verbs.qp(), region.mr().as_raw(), flags, cqe)
         };
         // Some devices support atomic operations, but refuse MRs that permit them, and log each
         // refusal.
-        let domain = verbs.pd.domain();
+        let domain = verbs.pd().domain();
         let known = domain.refuses_atomic_regions();
         let first = access.without_atomics().filter(|_| known).unwrap_or(access);
         let posted =
@@ -260,14 +235,14 @@ impl LocalQp {
 
     fn invalidate_some(&self, regions: &[Region]) -> Result {
         let mut guard = self.verbs.lock();
-        let verbs = (*guard).as_mut().ok_or(Errno::NotConnected)?;
+        let LocalVerbs(verbs) = (*guard).as_ref().ok_or(Errno::NotConnected)?;
         let mut result = Ok(());
         let mut posted = 0usize;
         for region in regions {
             let cqe = region.mr().mark().cqe();
             // SAFETY: As in `register`; there is room for [`DEPTH`] requests.
             result = to_result(unsafe {
-                bindings::rds_rust_ib_post_local_inv(verbs.qp, region.rkey(), cqe)
+                bindings::rds_rust_ib_post_local_inv(verbs.qp(), region.rkey(), cqe)
             });
             if result.is_err() {
                 break;

@@ -33,6 +33,7 @@ mod client;
 mod cm;
 mod cm_event;
 mod cm_listen;
+mod cm_state;
 mod completion;
 mod device;
 mod domain;
@@ -59,6 +60,7 @@ mod send_ring;
 mod shard;
 #[cfg(rds_kunit_iommu)]
 pub(crate) mod stub;
+mod verbs;
 mod wc_status;
 
 pub(crate) use arena::{Arena, GrowError};
@@ -81,9 +83,10 @@ pub(crate) use mapping::{Access, LocalDmaMapping, Mapping};
 pub(crate) use mr::{Mr, Pieces, Region};
 pub(crate) use operation::{LocalPiece, Operation, OperationItem, PostError, RejectedOp, Verb};
 pub(crate) use pd::Pd;
-pub(crate) use qp::{Qp, QpConfig};
+pub(crate) use qp::Qp;
 pub(crate) use qp_handler::{QpEvent, QpHandler};
 pub(crate) use qp_ring::SendItem;
 pub(crate) use send_chain::{SendChain, MAX_UNSIGNALED};
 pub(crate) use send_ring::SendProgress;
+pub(crate) use verbs::QpConfig;
 pub(crate) use wc_status::WcStatus;

@@ -28,7 +28,6 @@ use super::{
     buf::BufMut,
     cm::{Anchor, CmHandler, CmId, RnrTimer},
     completion::{is_message, slot_of, succeeded, Received},
-    domain::{Domain, DomainUse},
     drain::{Drain, DrainEntry},
     failure::{Failure, Queue},
     operation::OperationItem,
@@ -37,6 +36,7 @@ use super::{
     qp_handler::{QpEvent, QpHandler},
     qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
     send_ring::SendRing,
+    verbs::{QpConfig, Verbs},
     wc_status::WcStatus,
 };
 use crate::{
@@ -54,36 +54,6 @@ use kernel::{
     sync::{Arc, Mutex},
     types::Opaque,
 };
-
-/// Sizes and options of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QpConfig {
-    /// Maximum number of outstanding sends. The device gets room for one more, to drain the queue.
-    pub(crate) max_send_wr: u32,
-    /// Maximum number of outstanding receives. The device gets room for one more as well.
-    pub(crate) max_recv_wr: u32,
-    /// One of this many sends, at most `MAX_UNSIGNALED`, reports its completion.
-    pub(crate) report_every: u32,
-    /// Only reads may be posted behind a read. Otherwise completions would not arrive in order.
-    pub(crate) wait_for_reads: bool,
-}
-
-/// The C objects of a queue pair, and the objects that they need.
-///
-/// # Invariants
-///
-/// `cq` is null or a completion queue that `self` owns. `qp` is null or the queue pair of the
-/// identifier `cm`, which uses `cq`.
-struct Verbs {
-    cq: *mut bindings::ib_cq,
-    qp: *mut bindings::ib_qp,
-    cm: Arc<dyn Anchor>,
-    _in_domain: DomainUse,
-    pd: Arc<Pd>,
-}
-
-// SAFETY: The pointers are to objects that any thread may use.
-unsafe impl Send for Verbs {}
 
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
@@ -161,7 +131,7 @@ impl<H: QpHandler> Qp<H> {
         handler: impl PinInit<H>,
         poll: H::Poll,
     ) -> Result<Arc<Self>> {
-        let in_domain = Domain::enter(pd.domain())?;
+        let verbs = Verbs::new(cm, pd)?;
         let domain = Arc::as_ptr(pd.domain());
         let lkey = pd.local_dma_lkey();
         let signal_every = config.report_every.clamp(1, SIGNAL_EVERY);
@@ -169,13 +139,6 @@ impl<H: QpHandler> Qp<H> {
         let send = SendRing::new(config.max_send_wr, domain, lkey, signal_every, wait)?;
         let recv = RecvRing::new(config.max_recv_wr, domain, lkey)?;
         let poller = Poller::new(poll)?;
-        let verbs = Verbs {
-            cq: ptr::null_mut(),
-            qp: ptr::null_mut(),
-            cm,
-            _in_domain: in_domain,
-            pd: pd.clone(),
-        };
         Arc::pin_init(
             pin_init!(Self {
                 handler <- handler,
@@ -220,29 +183,24 @@ impl<H: QpHandler> Qp<H> {
                 entries,
             )
         };
-        // INVARIANT: The completion queue is new and has no other owner.
-        verbs.cq = from_err_ptr(cq)?;
-        self.poller.lock().cq = verbs.cq;
+        let cq = from_err_ptr(cq)?;
+        self.poller.lock().cq = cq;
 
-        let mut attr = bindings::ib_qp_init_attr {
+        let attr = bindings::ib_qp_init_attr {
             event_handler: Some(Self::async_event),
             qp_context: context,
-            send_cq: verbs.cq,
-            recv_cq: verbs.cq,
             cap,
-            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: bindings::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        // INVARIANT: The identifier owns the queue pair, and `verbs` is its only user.
-        verbs.qp = verbs.cm.create_qp(verbs.pd.as_raw(), &mut attr)?;
+        // SAFETY: The completion queue is new and has no other owner.
+        unsafe { verbs.create_qp(cq, attr) }?;
         // SAFETY: `close` closes the ring before it destroys the queue pair. Only this ring's slots
         // are posted to its send queue.
-        unsafe { self.send.lock().open(verbs.qp) };
+        unsafe { self.send.lock().open(verbs.qp()) };
         // SAFETY: As above, for the receive queue.
-        unsafe { self.recv.lock().open(verbs.qp) };
+        unsafe { self.recv.lock().open(verbs.qp()) };
         // SAFETY: The completion queue is alive. Nothing is posted yet, so nothing can be missed.
-        unsafe { bindings::rds_rust_ib_rearm_cq(verbs.cq) };
+        unsafe { bindings::rds_rust_ib_rearm_cq(cq) };
         Ok(())
     }
 
@@ -257,13 +215,13 @@ impl<H: QpHandler> Qp<H> {
     pub(crate) fn close(&self) {
         // The lock is not held during the flush: others need it to see that `verbs` is gone.
         let verbs = self.verbs.lock().take();
-        let Some(verbs) = verbs else {
+        let Some(mut verbs) = verbs else {
             return;
         };
         self.send.lock().close();
         self.recv.lock().close();
         pin_init::stack_pin_init!(let drain = Drain::new());
-        if !verbs.qp.is_null() {
+        if !verbs.qp().is_null() {
             let mut poller = self.poller.lock();
             // INVARIANT: The entries live until `cq` is null.
             poller.drains = drain.entries();
@@ -274,10 +232,10 @@ impl<H: QpHandler> Qp<H> {
             // SAFETY: By the invariants of `Verbs` the queue pair is alive. The rings are closed,
             // so nothing else posts. `open` has requested room for one more in each queue. `drain`
             // is dropped at the end of this function, when the completion queue is gone.
-            if let Err(error) = unsafe { drain.as_ref().wait(verbs.qp) } {
+            if let Err(error) = unsafe { drain.as_ref().wait(verbs.qp()) } {
                 self.handler.not_flushed(error);
             }
-            verbs.cm.destroy_qp();
+            verbs.destroy_qp();
         }
         // SAFETY: `softirq` was initialised. It does not poll any more after this.
         unsafe { bindings::irq_poll_disable(self.iop()) };
@@ -288,10 +246,8 @@ impl<H: QpHandler> Qp<H> {
         let kept = core::mem::take(&mut poller.messages);
         drop(poller);
         drop(kept);
-        if !verbs.cq.is_null() {
-            // SAFETY: By the invariants of `Verbs` it owns the queue. The queue pair is gone.
-            unsafe { bindings::rds_rust_ib_destroy_cq(verbs.cq) };
-        }
+        // SAFETY: `verbs` owned the queue, which `open` has created. The queue pair is gone.
+        verbs.destroy_cq(|cq| unsafe { bindings::rds_rust_ib_destroy_cq(cq) });
         // SAFETY: `softirq` was initialised. No completion queue can schedule it any more.
         unsafe { bindings::rds_rust_poll_sync(self.softirq.get()) };
         // SAFETY: The queue pair is destroyed.
@@ -341,7 +297,7 @@ impl<H: QpHandler> Qp<H> {
         let verbs = self.verbs.lock();
         let verbs = (*verbs).as_ref().ok_or(Errno::NotConnected)?;
         // SAFETY: By the invariants of `Verbs` the queue pair is alive. `open` has created it.
-        to_result(unsafe { bindings::rds_rust_ib_set_rnr_timer(verbs.qp, timer as u8) })
+        to_result(unsafe { bindings::rds_rust_ib_set_rnr_timer(verbs.qp(), timer as u8) })
     }
 
     /// Syncs a buffer for the device. The lock of an open ring must be held.

@@ -2,6 +2,7 @@
 
 //! KUnit tests of the CM private data.
 
+use super::vectors::PRIVATE_V4;
 use crate::proto::ib_private::*;
 use crate::proto::wire::FragmentSize;
 use kernel::prelude::*;
@@ -12,11 +13,7 @@ mod suite {
 
     #[test]
     fn golden_bytes_v4() {
-        let request = request();
-        let bytes = [
-            10, 0, 0, 1, 10, 0, 0, 2, 4, 1, 0, 3, 5, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-            0, 0, 0, 0,
-        ];
+        let (request, bytes) = PRIVATE_V4;
         assert_eq!(request.emit_v4(), Some(bytes));
         assert_eq!(Private::parse_v4(&bytes), Ok(request));
         assert_eq!(

@@ -25,4 +25,6 @@ mod recv_pool;
 mod rx;
 pub(crate) mod transport;
 mod tx;
+#[path = "../vectors.rs"]
+mod vectors;
 mod wire;

@@ -2,6 +2,7 @@
 
 //! KUnit tests of the header: bytes on the wire and limits.
 
+use super::vectors::HEADER;
 use crate::proto::wire::*;
 use kernel::prelude::*;
 
@@ -11,19 +12,7 @@ mod suite {
 
     #[test]
     fn golden_bytes() {
-        let header = Header {
-            sequence: 0x0102_0304_0506_0708,
-            ack: 0x1112_1314_1516_1718,
-            len: 0x0003_2122,
-            sport: 0x3132,
-            dport: 0x4142,
-            flags: Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED),
-            credit: 0x51,
-            exthdr: *b"\x05\0\x08\x06abcd\x08\0\0\0\0\0\0\0",
-        };
-        let bytes = *b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x15\x16\x17\x18\
-            \0\x03\x21\x22\x31\x32\x41\x42\x06\x51\0\0\0\0\x2b\xe0\
-            \x05\0\x08\x06abcd\x08\0\0\0\0\0\0\0";
+        let (header, bytes) = HEADER;
         assert_eq!(emit(&header), bytes);
         assert_eq!(Header::parse(&bytes), Ok(header));
     }

@@ -49,6 +49,24 @@ def rows():
     return found + [*test_bugs.ELSEWHERE, *test_bugs.WITHIN]
 
 
+def documented():
+    """Returns the rows of the tables in Documentation/c-rds-defects.md, in order."""
+    return re.findall(r"^\| ([a-z]\d\d) \|", (TOP / "Documentation/c-rds-defects.md").read_text(), re.M)
+
+
+def test_each_row_is_documented():
+    every = [*test_bugs.SOCKETS, *test_bugs.REGIONS, *test_bugs.CONNECTIONS, *test_bugs.TCP]
+    assert documented() == sorted(every)
+
+
+def test_names_of_tests_have_a_row():
+    """An id in the name of a case or of a test leads to the description of its defect."""
+    used = set()
+    for path in sorted((TOP / "tests").rglob("*.py")):
+        used |= set(re.findall(r"^def (?:test_)?([a-z]\d\d)_", path.read_text(), re.M))
+    assert used and not used - set(documented())
+
+
 def test_each_is_once():
     assert sorted(rows()) == sorted(set(rows()))
 

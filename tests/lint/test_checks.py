@@ -39,6 +39,7 @@ def complaints(check, path, text):
     ("socket/a.rs", "use crate::msg::Message;"),
     ("cong/a.rs", "use crate::socket::Socket;"),
     ("cong/a.rs", "use crate::stats::Counter;"),
+    ("stats/mod.rs", "use crate::trace;"),
     ("ib_transport/a.rs", "use super::super::loop_transport::Destination;"),
     ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
     ("cm/a.rs", "use super::super::sock::Family;"),
@@ -309,6 +310,33 @@ def test_documentation_is_made(monkeypatch, tmp_path):
     })
     monkeypatch.setattr(lint, "TOP", tmp_path)
     assert "unresolved link" in dict(lint.steps(names))["documentation of rds-socket"]()
+
+
+def test_documentation_of_the_module_is_made(tmp_path):
+    """rustdoc gets the arguments of the compiler, but for those about its output and its lints."""
+    (tmp_path / "a.rs").write_text(HEAD + "//! See [`Nothing`].\n")
+    build = tmp_path / ".a.o.cmd"
+    build.write_text(f"savedcmd_a.o := OBJTREE={tmp_path} clippy-driver --edition=2021 -Wclippy::all -D warnings "
+                     f"--crate-type rlib --out-dir ./ --emit=obj=a.o {tmp_path}/a.rs  \n\nsource_a.o := a.rs\n")
+    assert "unresolved link" in lint.rustdoc(build)
+    (tmp_path / "a.rs").write_text(HEAD)
+    assert not lint.rustdoc(build)
+
+
+C_HEAD = "/* SPDX-License-Identifier: GPL-2.0 */\n"
+
+
+@pytest.mark.parametrize("step, code", [
+    ("checkpatch", "int rds_rust_f(int a)\n{\n\tif(a)\n\t\treturn 1;\n\treturn 0;\n}\n"),
+    ("checkpatch", f"int rds_rust_{'f' * 90}(int a);\n"),
+    ("kernel-doc", "/**\n * rds_rust_f() - return a number\n * @b: the number\n */\nint rds_rust_f(int a);\n"),
+])
+def test_c_is_checked_by_the_kernels_scripts(monkeypatch, tmp_path, step, code):
+    scripts = {name: lint.kernel_script(name) for name in ("checkpatch.pl", "kernel-doc")}
+    names = bad_tree(tmp_path, {"bindings/a.h": C_HEAD + code})
+    monkeypatch.setattr(lint, "TOP", tmp_path)
+    monkeypatch.setattr(lint, "kernel_script", scripts.get)
+    assert "bindings/a.h" in dict(lint.steps(names))[step]()
 
 
 def test_module_warning_is_an_error():

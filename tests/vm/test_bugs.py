@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Defects that C RDS has or had. guest/bugs.py has one case for each."""
+"""Defects that C RDS has or had. guest/bugs.py has one case for each.
+
+Documentation/c-rds-defects.md describes the defect of each id.
+"""
 
 import json
 import re

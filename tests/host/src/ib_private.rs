@@ -4,6 +4,7 @@
 
 use crate::proto::ib_private::*;
 use crate::proto::wire::FragmentSize;
+use crate::vectors::PRIVATE_V4;
 use proptest::prelude::*;
 
 fn private(major: u8, minor: u8, minor_mask: u16) -> Private {
@@ -19,20 +20,7 @@ fn private(major: u8, minor: u8, minor_mask: u16) -> Private {
 
 #[test]
 fn golden_bytes_v4() {
-    let private = Private {
-        tos: 5,
-        frag_size: 0x4000,
-        ack_seq: 0x0102_0304_0506_0708,
-        credit: 0x1112_1314,
-        ..private(3, 1, 3)
-    };
-    #[rustfmt::skip]
-    let bytes = [
-        192, 168, 1, 2, 10, 0, 0, 1,
-        3, 1, 0, 3, 5, 0, 0x40, 0,
-        1, 2, 3, 4, 5, 6, 7, 8,
-        0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0,
-    ];
+    let (private, bytes) = PRIVATE_V4;
     assert_eq!(private.emit_v4(), Some(bytes));
     assert_eq!(Private::parse_v4(&bytes), Ok(private));
     let mut padded = [0; 56];

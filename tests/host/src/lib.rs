@@ -11,6 +11,8 @@
 mod proto;
 #[path = "../../../uapi/mod.rs"]
 mod uapi;
+#[path = "../../vectors.rs"]
+mod vectors;
 
 mod attempts;
 mod bounce_bounds;

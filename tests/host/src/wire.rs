@@ -3,6 +3,7 @@
 //! Tests of `proto/wire.rs`.
 
 use crate::proto::wire::*;
+use crate::vectors::HEADER;
 use proptest::prelude::*;
 
 /// Reference checksum of the header: 16-bit words, one after the other.
@@ -46,32 +47,9 @@ fn any_header() -> impl Strategy<Value = Header> {
         )
 }
 
-fn golden() -> (Header, [u8; Header::LEN]) {
-    let header = Header {
-        sequence: 0x0102_0304_0506_0708,
-        ack: 0x1112_1314_1516_1718,
-        len: 0x0003_2122,
-        sport: 0x3132,
-        dport: 0x4142,
-        flags: Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED),
-        credit: 0x51,
-        exthdr: *b"\x05\0\x08\x06abcd\x08\0\0\0\0\0\0\0",
-    };
-    #[rustfmt::skip]
-    let bytes = [
-        1, 2, 3, 4, 5, 6, 7, 8,
-        0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18,
-        0, 3, 0x21, 0x22, 0x31, 0x32, 0x41, 0x42,
-        6, 0x51, 0, 0, 0, 0, 0x2b, 0xe0,
-        5, 0, 8, 6, b'a', b'b', b'c', b'd',
-        8, 0, 0, 0, 0, 0, 0, 0,
-    ];
-    (header, bytes)
-}
-
 #[test]
 fn golden_bytes() {
-    let (header, bytes) = golden();
+    let (header, bytes) = HEADER;
     assert_eq!(emit(&header), bytes);
     assert_eq!(Header::parse(&bytes), Ok(header));
 }
@@ -111,7 +89,7 @@ fn congestion_update() {
 
 #[test]
 fn checksum_zero_is_not_verified() {
-    let (header, mut bytes) = golden();
+    let (header, mut bytes) = HEADER;
     bytes[30] = 0;
     bytes[31] = 0;
     assert_eq!(Header::parse(&bytes), Ok(header));
@@ -119,7 +97,7 @@ fn checksum_zero_is_not_verified() {
 
 #[test]
 fn every_bit_flip_is_noticed() {
-    let (_, bytes) = golden();
+    let (_, bytes) = HEADER;
     for bit in 0..Header::LEN * 8 {
         let mut bad = bytes;
         bad[bit / 8] ^= 1 << (bit % 8);

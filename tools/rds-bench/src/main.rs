@@ -53,7 +53,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return scaling::measure(args, count, &mut print);
     }
     let mut bench = Bench::new(args);
-    for row in Row::ALL.into_iter().filter(|row| args.wants(*row)) {
+    for row in Row::ALL.iter().copied().filter(|row| args.wants(*row)) {
         print(bench.measure(row)?)?;
     }
     Ok(())

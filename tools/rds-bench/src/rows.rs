@@ -16,108 +16,63 @@ use crate::{bind, floor, operations};
 const KIB_64: usize = 64 << 10;
 const MIB: usize = 1 << 20;
 
-/// A row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
-    EmptyCall,
-    UdpBind,
-    UnixRoundTrip,
-    UnixOneWay,
-    BindFresh,
-    LoopRoundTrip,
-    LoopOneWay,
-    BindUsed,
-    RoundTrip64,
-    RoundTrip4k,
-    RoundTrip64k,
-    OneWay64,
-    OneWay8k,
-    Region64k,
-    Write64k,
-    Read64k,
-    Write1m,
-    Read1m,
-    FetchAdd,
-    Setup,
-    Memory,
-    Close,
-    BindMany,
-    CloseMany,
-    CloseQueued,
-    CloseQueuedMany,
-    BindCrowded,
-    BindLast,
+macro_rules! rows {
+    ($($row:ident => $name:literal,)*) => {
+        /// A row of the table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Row {
+            $($row,)*
+        }
+
+        impl Row {
+            /// All rows in the order of measurement.
+            pub(crate) const ALL: &[Row] = &[$(Row::$row,)*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Row::$row => $name,)*
+                }
+            }
+        }
+    };
+}
+
+// Rows that need an address without a connection come first, and rows that use much memory come
+// last.
+rows! {
+    EmptyCall => "empty-call",
+    UdpBind => "udp-bind",
+    UnixRoundTrip => "unix-64-rtt",
+    UnixOneWay => "unix-8k",
+    BindFresh => "bind-fresh",
+    LoopRoundTrip => "loop-64-rtt",
+    LoopOneWay => "loop-8k",
+    BindUsed => "bind-used",
+    RoundTrip64 => "rxe-64-rtt",
+    RoundTrip4k => "rxe-4k-rtt",
+    RoundTrip64k => "rxe-64k-rtt",
+    OneWay64 => "rxe-64",
+    OneWay8k => "rxe-8k",
+    Region64k => "region-64k",
+    Write64k => "write-64k",
+    Read64k => "read-64k",
+    Write1m => "write-1m",
+    Read1m => "read-1m",
+    FetchAdd => "fetch-add",
+    Setup => "setup",
+    Memory => "memory",
+    Close => "close",
+    BindMany => "bind-many",
+    CloseMany => "close-many",
+    CloseQueued => "close-queued",
+    CloseQueuedMany => "close-queued-many",
+    BindCrowded => "bind-crowded",
+    BindLast => "bind-last",
 }
 
 impl Row {
-    /// All rows in the order of measurement. Rows that need an address without a connection come
-    /// first, and rows that use much memory come last.
-    pub(crate) const ALL: [Row; 28] = [
-        Row::EmptyCall,
-        Row::UdpBind,
-        Row::UnixRoundTrip,
-        Row::UnixOneWay,
-        Row::BindFresh,
-        Row::LoopRoundTrip,
-        Row::LoopOneWay,
-        Row::BindUsed,
-        Row::RoundTrip64,
-        Row::RoundTrip4k,
-        Row::RoundTrip64k,
-        Row::OneWay64,
-        Row::OneWay8k,
-        Row::Region64k,
-        Row::Write64k,
-        Row::Read64k,
-        Row::Write1m,
-        Row::Read1m,
-        Row::FetchAdd,
-        Row::Setup,
-        Row::Memory,
-        Row::Close,
-        Row::BindMany,
-        Row::CloseMany,
-        Row::CloseQueued,
-        Row::CloseQueuedMany,
-        Row::BindCrowded,
-        Row::BindLast,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Row::EmptyCall => "empty-call",
-            Row::UdpBind => "udp-bind",
-            Row::UnixRoundTrip => "unix-64-rtt",
-            Row::UnixOneWay => "unix-8k",
-            Row::BindFresh => "bind-fresh",
-            Row::LoopRoundTrip => "loop-64-rtt",
-            Row::LoopOneWay => "loop-8k",
-            Row::BindUsed => "bind-used",
-            Row::RoundTrip64 => "rxe-64-rtt",
-            Row::RoundTrip4k => "rxe-4k-rtt",
-            Row::RoundTrip64k => "rxe-64k-rtt",
-            Row::OneWay64 => "rxe-64",
-            Row::OneWay8k => "rxe-8k",
-            Row::Region64k => "region-64k",
-            Row::Write64k => "write-64k",
-            Row::Read64k => "read-64k",
-            Row::Write1m => "write-1m",
-            Row::Read1m => "read-1m",
-            Row::FetchAdd => "fetch-add",
-            Row::Setup => "setup",
-            Row::Memory => "memory",
-            Row::Close => "close",
-            Row::BindMany => "bind-many",
-            Row::CloseMany => "close-many",
-            Row::CloseQueued => "close-queued",
-            Row::CloseQueuedMany => "close-queued-many",
-            Row::BindCrowded => "bind-crowded",
-            Row::BindLast => "bind-last",
-        }
-    }
-
     pub(crate) fn parse(name: &str) -> Result<Row, String> {
-        let found = Row::ALL.into_iter().find(|row| row.name() == name);
+        let found = Row::ALL.iter().copied().find(|row| row.name() == name);
         found.ok_or_else(|| {
             let names: Vec<_> = Row::ALL.iter().map(|row| row.name()).collect();
             format!("the rows are {}", names.join(", "))
@@ -280,7 +235,7 @@ mod tests {
     #[test]
     fn names_are_distinct_and_parse() {
         for row in Row::ALL {
-            assert_eq!(Row::parse(row.name()), Ok(row));
+            assert_eq!(Row::parse(row.name()), Ok(*row));
         }
         assert!(Row::parse("x").unwrap_err().contains("bind-fresh"));
     }

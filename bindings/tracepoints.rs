@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Keys of the tracepoints in `rds_trace.h`.
+//!
+//! `kernel::tracepoint` looks for tracepoints among the bindings of the `kernel` crate, so it
+//! cannot be used by a module. A key is read here instead of patching the code: the events are
+//! rare, and the read works with and without `CONFIG_JUMP_LABEL`. An atomic read of the `kernel`
+//! crate would be a call of a helper.
+
+macro_rules! keys {
+    ($($name:ident => $point:ident,)*) => {$(
+        /// Returns `true` if the tracepoint is enabled.
+        #[inline(always)]
+        pub(crate) fn $name() -> bool {
+            #[cfg(CONFIG_TRACEPOINTS)]
+            {
+                // SAFETY: This only takes an address.
+                let enabled = unsafe { &raw mut super::$point.key.key.enabled.counter };
+                // SAFETY: The tracepoint is a static of this module. This is `READ_ONCE()`: other
+                // CPUs may change the number meanwhile, and any value that it had will do.
+                unsafe { enabled.read_volatile() != 0 }
+            }
+            #[cfg(not(CONFIG_TRACEPOINTS))]
+            false
+        }
+    )*};
+}
+
+keys! {
+    conn_state_enabled => __tracepoint_rds_conn_state,
+    drop_enabled => __tracepoint_rds_drop,
+    error_enabled => __tracepoint_rds_error,
+    congestion_enabled => __tracepoint_rds_congestion,
+}
