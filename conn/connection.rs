@@ -70,16 +70,6 @@ pub(crate) struct TxQueue {
 }
 
 impl TxQueue {
-    /// Returns `true` if there is nothing to post.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty() && self.cong_left == 0 && !self.is_header_due()
-    }
-
-    /// Returns `true` if a header must be sent even without a message.
-    pub(crate) fn is_header_due(&self) -> bool {
-        self.ack_due || self.credits.is_due()
-    }
-
     /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
     /// has none.
     ///
@@ -122,21 +112,13 @@ impl TxQueue {
         self.unsent.push_back(message);
     }
 
-    /// Returns `true` if the next thing to post is an RDMA read.
-    pub(crate) fn reads_next(&self) -> bool {
-        let reads = |first: &Message| {
-            first.reads_next() && (self.cong_left == 0 || first.is_partially_sent())
-        };
-        self.unsent.front().is_some_and(reads)
-    }
-
     /// Returns `true` if only packable messages wait, and they do not fill a frame.
-    pub(crate) fn can_delay(&self) -> bool {
+    pub(super) fn can_delay(&self) -> bool {
         self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
     }
 
     /// Returns `true` if the first two unsent messages may share a frame.
-    pub(crate) fn can_pack(&self) -> bool {
+    pub(super) fn can_pack(&self) -> bool {
         self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
     }
 }

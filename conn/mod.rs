@@ -26,6 +26,7 @@ mod tunables;
 mod upper;
 mod violation;
 mod worker;
+pub(crate) mod xmit;
 
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;

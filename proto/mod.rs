@@ -42,6 +42,7 @@ pub(crate) mod resolve;
 pub(crate) mod rx;
 pub(crate) mod tx;
 pub(crate) mod wire;
+pub(crate) mod xmit;
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

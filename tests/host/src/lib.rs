@@ -36,3 +36,4 @@ mod sim;
 mod tx;
 mod versions;
 mod wire;
+mod xmit;
