@@ -19,6 +19,7 @@ mod node;
 mod receive;
 mod recv_reserve;
 mod retry_timers;
+mod send;
 mod table;
 mod transport;
 mod transports;
