@@ -12,6 +12,7 @@ use super::{
     key::ConnKey,
     receive::RecvSide,
     transport::{Link, Request},
+    tx_lock::{SendSide, TxLock},
     worker::Worker,
     Node,
 };
@@ -98,8 +99,11 @@ impl TxQueue {
         }
     }
 
-    /// Appends a message to the unsent queue.
-    pub(super) fn push(&mut self, message: Item<Message>) {
+    /// Gives a message its sequence number, and appends it to the unsent queue.
+    #[inline]
+    pub(super) fn push(&mut self, mut message: Item<Message>) {
+        let sequence = self.state.assign(message.sport);
+        message.queue(sequence);
         if self.unsent.is_empty() {
             self.backlog = 0;
         }
@@ -142,11 +146,22 @@ pub(super) struct Tx {
     pub(super) probe_seq: Option<u64>,
 }
 
+impl SendSide for Tx {
+    fn push(&mut self, message: Item<Message>) {
+        self.queue.push(message);
+    }
+}
+
 impl Tx {
     pub(super) fn transmit(&mut self, connection: &Connection) {
         if let Some(link) = &self.link {
             link.transmit(connection, &mut self.queue);
         }
+    }
+
+    /// Returns `true` if messages wait for a link.
+    pub(super) fn needs_link(&self) -> bool {
+        self.link.is_none() && !self.queue.unsent.is_empty()
     }
 
     /// Returns `true` if messages wait to be sent or acknowledged. An unsent keepalive alone does
@@ -187,7 +202,7 @@ pub(crate) struct Connection {
     #[pin]
     pub(crate) waiters: Waiters,
     #[pin]
-    pub(super) tx: SpinLockBh<Tx>,
+    pub(super) tx: TxLock<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
     /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
@@ -231,6 +246,9 @@ pub(crate) struct Connection {
     pub(super) work: Work<Connection, 0>,
     #[pin]
     pub(super) timer: DelayedWork<Connection, 1>,
+    /// Transmits for senders that keep coming.
+    #[pin]
+    pub(super) xmit_work: Work<Connection, 3>,
     /// Removes acknowledged messages and those of closed sockets from the queues.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
@@ -273,19 +291,16 @@ impl Connection {
                 lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
-                tx <- new_spinlock_bh!(
-                    Tx {
-                        queue,
-                        link: None,
-                        idle_path: None,
-                        times_up: 0,
-                        times_searched: 0,
-                        idle_tracker: IdleTracker::new(),
-                        keepalive: Keepalive::new(),
-                        probe_seq: None,
-                    },
-                    "Connection::tx"
-                ),
+                tx <- TxLock::new(Tx {
+                    queue,
+                    link: None,
+                    idle_path: None,
+                    times_up: 0,
+                    times_searched: 0,
+                    idle_tracker: IdleTracker::new(),
+                    keepalive: Keepalive::new(),
+                    probe_seq: None,
+                }),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
                 rx_failed: Atomic::new(false),
                 peer_accepts_packed: Atomic::new(false),
@@ -306,6 +321,7 @@ impl Connection {
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
+                xmit_work <- kernel::new_work!("Connection::xmit_work"),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
                 cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),

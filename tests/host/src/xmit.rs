@@ -135,7 +135,10 @@ fn a_header_waits_for_a_message_but_not_for_an_operation() {
     let next = |first| xmit::next(&queue(first));
     assert_eq!(next(None), Next::Header);
     assert_eq!(next(Some(MESSAGE)), Next::Fragment);
-    assert_eq!(next(Some(OPERATION)), Next::Operation { header_first: true });
+    assert_eq!(
+        next(Some(OPERATION)),
+        Next::Operation { header_first: true }
+    );
     assert_eq!(
         xmit::next(&Queue {
             header: false,
