@@ -49,6 +49,16 @@ void rds_rust_spin_unlock_bh(spinlock_t *lock)
 	spin_unlock_bh(lock);
 }
 
+void rds_rust_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rds_rust_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
 bool rds_rust_spin_trylock_bh(spinlock_t *lock)
 {
 	return spin_trylock_bh(lock);

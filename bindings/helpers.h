@@ -21,6 +21,8 @@ void rds_rust_spin_lock_init(spinlock_t *lock, const char *name, struct lock_cla
 void rds_rust_spin_lock_bh(spinlock_t *lock);
 void rds_rust_spin_unlock_bh(spinlock_t *lock);
 bool rds_rust_spin_trylock_bh(spinlock_t *lock);
+void rds_rust_local_bh_disable(void);
+void rds_rust_local_bh_enable(void);
 void rds_rust_lockdep_assert_held(spinlock_t *lock);
 void rds_rust_init_completion(struct completion *done);
 bool rds_rust_wait_for_completion(struct completion *done, unsigned int timeout_ms);

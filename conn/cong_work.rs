@@ -95,7 +95,7 @@ impl Connection {
     ///
     /// Any context except hard interrupt.
     #[cold]
-    pub(super) fn send_map_before_ping(&self) {
+    pub(super) fn send_map_before_ping(self: &Arc<Self>) {
         let key = MapKey {
             net: self.key.net,
             addr: self.key.laddr,

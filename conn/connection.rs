@@ -12,6 +12,7 @@ use super::{
     key::ConnKey,
     receive::RecvSide,
     transport::{Link, Request},
+    tx_lock::{SendSide, TxLock},
     worker::Worker,
     Node,
 };
@@ -19,7 +20,7 @@ use crate::cong::Remote;
 use crate::kapi::{
     net::SendMsg,
     print::LogLimit,
-    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, ReadOnce, SpinLockBh, SpinLockBhGuard},
+    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, ReadOnce, SpinLockBh},
     task::UserId,
     time,
 };
@@ -32,7 +33,7 @@ use crate::proto::{
     keepalive::Keepalive,
     packed,
     tx::SendState,
-    wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
+    wire::FragmentSize,
 };
 use crate::recv_pool::Pools;
 use crate::socket::{SndbufCharge, TransportId, Waiters};
@@ -41,7 +42,7 @@ use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Atomic, Relaxed},
         Arc, Mutex,
     },
     workqueue::{DelayedWork, Work},
@@ -71,16 +72,6 @@ pub(crate) struct TxQueue {
 }
 
 impl TxQueue {
-    /// Returns `true` if there is nothing to post.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.unsent.is_empty() && self.cong_left == 0 && !self.is_header_due()
-    }
-
-    /// Returns `true` if a header must be sent even without a message.
-    pub(crate) fn is_header_due(&self) -> bool {
-        self.ack_due || self.credits.is_due()
-    }
-
     /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
     /// has none.
     ///
@@ -109,8 +100,11 @@ impl TxQueue {
         }
     }
 
-    /// Appends a message to the unsent queue.
-    fn push(&mut self, message: Item<Message>) {
+    /// Gives a message its sequence number, and appends it to the unsent queue.
+    #[inline]
+    pub(super) fn push(&mut self, mut message: Item<Message>) {
+        let sequence = self.state.assign(message.sport);
+        message.queue(sequence);
         if self.unsent.is_empty() {
             self.backlog = 0;
         }
@@ -123,21 +117,13 @@ impl TxQueue {
         self.unsent.push_back(message);
     }
 
-    /// Returns `true` if the next thing to post is an RDMA read.
-    pub(crate) fn reads_next(&self) -> bool {
-        let reads = |first: &Message| {
-            first.reads_next() && (self.cong_left == 0 || first.is_partially_sent())
-        };
-        self.unsent.front().is_some_and(reads)
-    }
-
     /// Returns `true` if only packable messages wait, and they do not fill a frame.
-    pub(crate) fn can_delay(&self) -> bool {
+    pub(super) fn can_delay(&self) -> bool {
         self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
     }
 
     /// Returns `true` if the first two unsent messages may share a frame.
-    pub(crate) fn can_pack(&self) -> bool {
+    pub(super) fn can_pack(&self) -> bool {
         self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
     }
 }
@@ -161,11 +147,22 @@ pub(super) struct Tx {
     pub(super) probe_seq: Option<u64>,
 }
 
+impl SendSide for Tx {
+    fn push(&mut self, message: Item<Message>) {
+        self.queue.push(message);
+    }
+}
+
 impl Tx {
     pub(super) fn transmit(&mut self, connection: &Connection) {
         if let Some(link) = &self.link {
             link.transmit(connection, &mut self.queue);
         }
+    }
+
+    /// Returns `true` if messages wait for a link.
+    pub(super) fn needs_link(&self) -> bool {
+        self.link.is_none() && !self.queue.unsent.is_empty()
     }
 
     /// Returns `true` if messages wait to be sent or acknowledged. An unsent keepalive alone does
@@ -206,7 +203,7 @@ pub(crate) struct Connection {
     #[pin]
     pub(crate) waiters: Waiters,
     #[pin]
-    pub(super) tx: SpinLockBh<Tx>,
+    pub(super) tx: TxLock<Tx>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
     /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
@@ -252,6 +249,9 @@ pub(crate) struct Connection {
     pub(super) work: Work<Connection, 0>,
     #[pin]
     pub(super) timer: DelayedWork<Connection, 1>,
+    /// Transmits for senders that keep coming.
+    #[pin]
+    pub(super) xmit_work: Work<Connection, 3>,
     /// Removes acknowledged messages and those of closed sockets from the queues.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
@@ -294,19 +294,16 @@ impl Connection {
                 lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
-                tx <- new_spinlock_bh!(
-                    Tx {
-                        queue,
-                        link: None,
-                        idle_path: None,
-                        times_up: 0,
-                        times_searched: 0,
-                        idle_tracker: IdleTracker::new(),
-                        keepalive: Keepalive::new(),
-                        probe_seq: None,
-                    },
-                    "Connection::tx"
-                ),
+                tx <- TxLock::new(Tx {
+                    queue,
+                    link: None,
+                    idle_path: None,
+                    times_up: 0,
+                    times_searched: 0,
+                    idle_tracker: IdleTracker::new(),
+                    keepalive: Keepalive::new(),
+                    probe_seq: None,
+                }),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
                 rx_failed: Atomic::new(false),
                 peer_accepts_packed: Atomic::new(false),
@@ -328,6 +325,7 @@ impl Connection {
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
+                xmit_work <- kernel::new_work!("Connection::xmit_work"),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
                 cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),
@@ -433,139 +431,6 @@ impl Connection {
         let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
-    }
-
-    /// Queues a message and posts as much as possible.
-    ///
-    /// # Errors
-    ///
-    /// Returns the message if the connection has ended. Another connection for the same addresses
-    /// may exist then.
-    pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
-        if message.dport == PING_PORT {
-            self.send_map_before_ping();
-        }
-        let tx = self.tx.lock();
-        if self.has_ended() {
-            return Err(message);
-        }
-        let up = tx.link.is_some();
-        self.queue_and_unlock(tx, message);
-        if !up {
-            self.want();
-        }
-        Ok(())
-    }
-
-    /// Queues a message and posts as much as possible.
-    #[inline]
-    pub(super) fn queue_and_unlock(
-        &self,
-        mut tx: SpinLockBhGuard<'_, Tx>,
-        mut message: Item<Message>,
-    ) {
-        let sequence = tx.queue.state.assign(message.sport);
-        message.queue(sequence);
-        tx.queue.push(message);
-        self.transmit_and_unlock(tx);
-        self.node.stats.inc(Counter::SendQueued);
-    }
-
-    /// Sends `count` pings without a reader for the answers, if the connection is up and idle.
-    ///
-    /// C RDS gets none: it takes a ping from this port for the handshake of RDS over TCP, and
-    /// warns.
-    pub(crate) fn probe(self: &Arc<Self>, count: u32) {
-        if !self.rx.lock().peer_is_rds_rust() {
-            return;
-        }
-        for _ in 0..count {
-            let tx = self.tx.lock();
-            let idle = tx.link.is_some() && tx.queue.unsent.is_empty();
-            drop(tx);
-            if !idle {
-                return;
-            }
-            let Ok(ping) = Message::empty(self.pools(), PROBE_PORT, PING_PORT) else {
-                return;
-            };
-            if self.send(ping).is_err() {
-                return;
-            }
-            self.node.stats.inc(Counter::SendProbe);
-        }
-    }
-
-    /// Posts after the link has room again or there is something new to post.
-    pub(crate) fn resume(&self) {
-        self.transmit_and_unlock(self.tx.lock());
-    }
-
-    /// Posts as much as possible, and drops finished messages without the lock.
-    pub(super) fn transmit_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) {
-        tx.transmit(self);
-        Self::unlock(tx);
-    }
-
-    /// Releases the lock, then drops finished messages.
-    fn unlock(mut tx: SpinLockBhGuard<'_, Tx>) {
-        if tx.queue.finished.is_empty() {
-            return;
-        }
-        let mut finished = Fifo::new();
-        finished.append(&mut tx.queue.finished);
-        drop(tx);
-        drop(finished);
-    }
-
-    /// Sends an acknowledgement if the peer has asked for one since the last call. The transport
-    /// calls it after a run of frames.
-    pub(crate) fn flush_ack(&self) {
-        if self.acked_in_run.read_once() != 0 {
-            self.acked_in_run.store(0, Relaxed);
-        }
-        if !self.ack_wanted.read_once() || !self.ack_wanted.xchg(false, Full) {
-            return;
-        }
-        let mut tx = self.tx.lock();
-        tx.queue.ack_due = true;
-        tx.transmit(self);
-        let delayed = tx.queue.ack_due;
-        Self::unlock(tx);
-        if delayed {
-            self.node.stats.inc(Counter::IbAckSendDelayed);
-        }
-    }
-
-    /// Sends a header without a message if the connection is up.
-    pub(crate) fn send_header(&self) {
-        let mut tx = self.tx.lock();
-        if tx.link.is_some() {
-            tx.queue.ack_due = true;
-            self.transmit_and_unlock(tx);
-        }
-    }
-
-    /// Queues this node's congestion map for sending. Returns `false` if nothing was queued: an
-    /// unsent map will carry the same content, or the connection is down and sends a map when it
-    /// comes up.
-    pub(crate) fn send_congestion_map(&self) -> bool {
-        let mut tx = self.tx.lock();
-        if tx.link.is_none() {
-            return false;
-        }
-        let queue = &mut tx.queue;
-        let queued = match queue.cong_left {
-            0 => {
-                queue.cong_left = CONG_MAP_BYTES;
-                true
-            }
-            CONG_MAP_BYTES => false,
-            // The map is partially sent.
-            _ => !core::mem::replace(&mut queue.cong_again, true),
-        };
-        self.transmit_and_unlock(tx);
-        queued
     }
 
     /// Traces the failure of step `what`, which ends the connection or an attempt. abi.md lists the

@@ -6,7 +6,7 @@ use super::Connection;
 use crate::kapi::sync::ReadOnce;
 use crate::proto::credits::Credits;
 use crate::stats::Counter;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::{atomic::Relaxed, Arc};
 
 impl Connection {
     /// Resets the credits for a new endpoint, which uses flow control if `on`.
@@ -44,7 +44,7 @@ impl Connection {
     ///
     /// Any context except hard interrupt.
     #[inline]
-    pub(super) fn note_credits(&self, credit: u8) {
+    pub(super) fn note_credits(self: &Arc<Self>, credit: u8) {
         // Without flow control, headers with credit cost no more than headers without.
         if credit > 0 && self.peer_uses_credits.read_once() {
             self.grant(credit);
@@ -56,7 +56,7 @@ impl Connection {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    fn grant(&self, credit: u8) {
+    fn grant(self: &Arc<Self>, credit: u8) {
         self.node.stats.inc(Counter::IbRxCreditUpdates);
         let mut tx = self.tx.lock();
         tx.queue.credits.grant(credit.into());
@@ -68,7 +68,7 @@ impl Connection {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn posted(&self, count: u32, all: u32) {
+    pub(crate) fn posted(self: &Arc<Self>, count: u32, all: u32) {
         let mut tx = self.tx.lock();
         tx.queue.credits.posted(count, all);
         if tx.queue.credits.is_due() {

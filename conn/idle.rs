@@ -177,6 +177,7 @@ impl Node {
         cancel_delayed::<_, 1>(connection);
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
+        cancel::<_, 3>(connection);
         self.stats.inc(Counter::ConnGc);
         trace::conn_forgotten(&connection.key.traced());
         pr_debug!("{}: idle, removed\n", connection.key);
@@ -287,9 +288,9 @@ impl Connection {
         }
         // Code that queues a message or a request checks the flag under one of these locks.
         let request = self.request.lock();
-        self.stop.store(true, Release);
+        let ended = self.tx.end(&tx, || self.stop.store(true, Release));
         drop(request);
-        Some(Last {
+        ended.then_some(Last {
             next_tx: marks.next_tx,
             position,
             never_up: tx.times_up == 0,

@@ -63,7 +63,7 @@ impl Connection {
     /// # Context
     ///
     /// Sleeps.
-    fn listen(&self, limit: KeepaliveLimit) {
+    fn listen(self: &Arc<Self>, limit: KeepaliveLimit) {
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
         let (partial, next_rx) = (rx.has_partial(), rx.next_sequence());
@@ -120,7 +120,7 @@ impl Connection {
     ///
     /// If there is no memory it still counts as sent. The memory may be used by messages that wait
     /// for this very peer.
-    fn send_keepalive(&self, times_up: u64) {
+    fn send_keepalive(self: &Arc<Self>, times_up: u64) {
         let probe = Message::probe(self.pools());
         let mut tx = self.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {

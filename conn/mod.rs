@@ -20,13 +20,17 @@ mod node;
 mod receive;
 mod recv_reserve;
 mod retry_timers;
+mod send;
+mod send_token;
 mod table;
 mod transport;
 mod transports;
 mod tunables;
+mod tx_lock;
 mod upper;
 mod violation;
 mod worker;
+pub(crate) mod xmit;
 
 pub(crate) use connection::{Connection, TxQueue};
 pub(crate) use debugfs::Views;

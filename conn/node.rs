@@ -392,6 +392,7 @@ impl Node {
             cancel_delayed::<_, 1>(connection);
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
+            cancel::<_, 3>(connection);
         }
         // The connections are dropped here, with their queued messages.
     }

@@ -71,6 +71,9 @@ impl Worker {
 kernel::impl_has_work! {
     impl HasWork<Self, 0> for Connection { self.work }
 }
+kernel::impl_has_work! {
+    impl HasWork<Self, 3> for Connection { self.xmit_work }
+}
 kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Connection { self.timer }
 }
@@ -102,6 +105,17 @@ impl WorkItem<1> for Connection {
                 let left_ms = left.div_ceil(1_000_000) as u32;
                 this.node.workers.arm::<_, 1>(this.clone(), left_ms);
             }
+        });
+    }
+}
+
+impl WorkItem<3> for Connection {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| {
+            let (tx, token) = this.tx.take_over();
+            this.transmit_for_all(tx, token);
         });
     }
 }
@@ -422,7 +436,7 @@ impl Connection {
     }
 
     /// Starts to send on the new link: first the messages that the last link may have lost.
-    fn go_up(&self, worker: &mut Worker) {
+    fn go_up(self: &Arc<Self>, worker: &mut Worker) {
         let Some(link) = worker.endpoint.as_ref().and_then(|e| e.link()) else {
             worker.failed = true;
             return;

@@ -44,7 +44,7 @@
 //! | `qp_context` | State of an endpoint that completions use |
 //! | `ring_service` | Refill of receive rings |
 //! | `completions` | Handlers of completions and events of a queue pair |
-//! | `transmit` | Transmission of frames and operations |
+//! | `transmit` | The link of an endpoint: takes the frames that `conn/xmit.rs` builds |
 //! | `ib` | The devices of the transport |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |

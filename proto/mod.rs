@@ -44,6 +44,7 @@ pub(crate) mod rx;
 pub(crate) mod tx;
 mod unchanged;
 pub(crate) mod wire;
+pub(crate) mod xmit;
 
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;

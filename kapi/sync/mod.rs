@@ -8,6 +8,7 @@ mod fifo;
 mod percpu;
 mod read_once;
 mod sections;
+mod softirqs_off;
 mod spinlock_bh;
 mod workqueue;
 
@@ -17,5 +18,6 @@ pub(crate) use fifo::{Fifo, Item, Pick, Walk};
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use read_once::ReadOnce;
 pub(crate) use sections::{Section, Sections};
+pub(crate) use softirqs_off::SoftirqsOff;
 pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
 pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};

@@ -15,7 +15,7 @@ mod suite {
         kapi::{
             net::Net,
             rdma::DeviceId,
-            sync::{Completion, OwnedQueue},
+            sync::{new_spinlock_bh, Completion, OwnedQueue, SpinLockBh},
         },
         kunit::transport::{self, WithoutMemory},
         msg::Message,
@@ -166,6 +166,42 @@ mod suite {
         Ok(())
     }
 
+    #[test]
+    fn messages_that_are_sent_during_a_transmission_are_left_to_the_sender() -> Result {
+        let bench = Bench::new(true)?;
+        bench.fake.takes.store(true, Relaxed);
+        let connection = bench.connect()?;
+        *bench.fake.meanwhile.lock() = Some((connection.clone(), 2));
+        bench.send(&connection, 1)?;
+        let taken = bench.fake.taken.load(Relaxed);
+        let queued = bench.counted("send_queued");
+        bench.end();
+        assert_eq!((taken, queued), (4, 4));
+        Ok(())
+    }
+
+    /// A sender that could transmit for others forever hands that to a work item.
+    #[test]
+    fn a_sender_does_not_transmit_for_others_forever() -> Result {
+        const COUNT: u32 = 1000;
+        let bench = Bench::new(true)?;
+        bench.fake.takes.store(true, Relaxed);
+        let connection = bench.connect()?;
+        *bench.fake.meanwhile.lock() = Some((connection.clone(), COUNT));
+        bench.send(&connection, 1)?;
+        // Each run of the work item takes at least one message, and queues the item again.
+        for _ in 0..COUNT {
+            bench.queue.flush();
+        }
+        let taken = bench.fake.taken.load(Relaxed);
+        // If messages are left, the bench could not be dropped.
+        let left = bench.fake.meanwhile.lock().take();
+        drop(left);
+        bench.end();
+        assert_eq!(taken, COUNT + 2);
+        Ok(())
+    }
+
     /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
@@ -276,17 +312,19 @@ mod suite {
                 counters: Arc::new(Counters::new(), GFP_KERNEL)?,
                 queue: queue.clone(),
             };
-            let fake = Fake {
+            let fake = try_pin_init!(Fake {
                 unmapped: Unmapped::new(&limits)?,
                 accepts,
                 is_over: Atomic::new(false),
                 ups: Atomic::new(0),
                 late: Atomic::new(0),
                 takes: Atomic::new(false),
+                taken: Atomic::new(0),
                 last: Atomic::new(0),
                 again: Atomic::new(0),
-            };
-            let fake = Arc::new(fake, GFP_KERNEL)?;
+                meanwhile <- new_spinlock_bh!(None, "rds_kunit_meanwhile"),
+            });
+            let fake = Arc::pin_init(fake, GFP_KERNEL)?;
             let node = Node::new(
                 Some(fake.clone()),
                 queue.clone(),
@@ -346,6 +384,7 @@ mod suite {
 
     /// A transport without devices. Each step of an attempt succeeds at once, except the last one
     /// if the peer does not accept.
+    #[pin_data]
     struct Fake {
         unmapped: Unmapped,
         accepts: bool,
@@ -357,10 +396,33 @@ mod suite {
         late: Atomic<u32>,
         /// The links take all messages that are queued.
         takes: Atomic<bool>,
+        /// Number of messages that the links took.
+        taken: Atomic<u32>,
         /// The last message that the links took.
         last: Atomic<u64>,
         /// Number of messages that a link took although an earlier one had taken them.
         again: Atomic<u32>,
+        /// Each transmission sends a message on this connection, while it has the send side locked.
+        /// The number is that of messages that are left.
+        #[pin]
+        meanwhile: SpinLockBh<Option<(Arc<Connection>, u32)>>,
+    }
+
+    impl Fake {
+        /// Sends a message during a transmission.
+        fn send_meanwhile(&self) {
+            let mut meanwhile = self.meanwhile.lock();
+            let Some((connection, left)) = meanwhile.take() else {
+                return;
+            };
+            if left > 1 {
+                *meanwhile = Some((connection.clone(), left - 1));
+            }
+            drop(meanwhile);
+            if let Ok(message) = Message::empty(self.unmapped.pools(), PORT, PORT) {
+                let _ = connection.send(message);
+            }
+        }
     }
 
     impl WithoutMemory for Fake {
@@ -461,8 +523,10 @@ mod suite {
                     queue.state.transmit(sequence, len, Pressure::Low);
                 }
                 self.last.store(sequence, Relaxed);
+                self.taken.fetch_add(1, Relaxed);
                 queue.note_sent();
             }
+            self.send_meanwhile();
         }
     }
 }

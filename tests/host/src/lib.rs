@@ -39,3 +39,4 @@ mod sim;
 mod tx;
 mod versions;
 mod wire;
+mod xmit;

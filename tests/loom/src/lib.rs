@@ -26,6 +26,7 @@ mod flag;
 mod laddr_table;
 mod reader_lock;
 mod send_room;
+mod send_token;
 mod shared_room;
 
 /// Runs a model in all interleavings.

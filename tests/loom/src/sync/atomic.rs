@@ -37,6 +37,7 @@ pub mod ordering {
     }
 
     pub struct Relaxed;
+    pub struct Acquire;
     pub struct Release;
     pub struct Full;
 
@@ -53,6 +54,9 @@ pub mod ordering {
     impl OfLoads for Relaxed {
         const LOAD: Ordering = Ordering::Relaxed;
     }
+    impl OfLoads for Acquire {
+        const LOAD: Ordering = Ordering::Acquire;
+    }
     impl OfStores for Relaxed {
         const STORE: Ordering = Ordering::Relaxed;
     }
@@ -60,7 +64,7 @@ pub mod ordering {
         const STORE: Ordering = Ordering::Release;
     }
 }
-pub use ordering::{Full, Relaxed, Release};
+pub use ordering::{Acquire, Full, Relaxed, Release};
 
 /// A type that atomics can hold.
 pub trait AtomicType: Copy + PartialEq {
@@ -80,6 +84,7 @@ pub trait AtomicType: Copy + PartialEq {
 
 /// A number that atomics can hold.
 pub trait AtomicNumber: AtomicType {
+    fn fetch_add(word: &Self::Word, value: Self, order: Ordering) -> Self;
     fn fetch_sub(word: &Self::Word, value: Self, order: Ordering) -> Self;
 }
 
@@ -117,6 +122,10 @@ macro_rules! atomic_numbers {
         atomic_types!($($type => $word),*);
         $(
             impl AtomicNumber for $type {
+                fn fetch_add(word: &Self::Word, value: Self, order: Ordering) -> Self {
+                    word.fetch_add(value, order)
+                }
+
                 fn fetch_sub(word: &Self::Word, value: Self, order: Ordering) -> Self {
                     word.fetch_sub(value, order)
                 }
@@ -194,6 +203,10 @@ impl<T: AtomicType> Atomic<T> {
 }
 
 impl<T: AtomicNumber> Atomic<T> {
+    pub fn fetch_add<O: ordering::Any>(&self, value: T, _: O) -> T {
+        self.ordered::<O>(|word, order| T::fetch_add(word, value, order))
+    }
+
     pub fn fetch_sub<O: ordering::Any>(&self, value: T, _: O) -> T {
         self.ordered::<O>(|word, order| T::fetch_sub(word, value, order))
     }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queues what a connection sends, and has it posted.
+//!
+//! A queued message belongs to the connection until the peer has acknowledged it. If the link has
+//! no room, or there is none, it waits in the queue.
+//!
+//! One context at a time builds and posts frames, with the send side locked. Another one that wants
+//! to send meanwhile leaves its message to that context, see [`TxLock`](super::tx_lock::TxLock).
+
+use super::{connection::Tx, send_token::Holding, Connection};
+use crate::kapi::sync::{Fifo, Item, ReadOnce, SpinLockBhGuard};
+use crate::msg::Message;
+use crate::proto::wire::{CONG_MAP_BYTES, PING_PORT, PROBE_PORT};
+use crate::stats::Counter;
+use kernel::sync::{
+    atomic::{Full, Relaxed},
+    Arc,
+};
+
+/// Number of times that a sender transmits for others in one hold of the lock.
+const ROUNDS: usize = 4;
+
+impl Connection {
+    /// Queues a message and posts as much as possible.
+    ///
+    /// # Errors
+    ///
+    /// Returns the message if the connection has ended. Another connection for the same addresses
+    /// may exist then.
+    pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        if message.dport == PING_PORT {
+            self.send_map_before_ping();
+        }
+        let Some(tx) = self.tx.try_lock() else {
+            return self.leave(message);
+        };
+        if self.has_ended() {
+            return Err(message);
+        }
+        let up = tx.link.is_some();
+        self.queue_and_unlock(tx, message);
+        if !up {
+            self.want();
+        }
+        Ok(())
+    }
+
+    /// Queues a message and posts as much as possible.
+    #[inline]
+    pub(super) fn queue_and_unlock(
+        self: &Arc<Self>,
+        mut tx: SpinLockBhGuard<'_, Tx>,
+        message: Item<Message>,
+    ) {
+        tx.queue.push(message);
+        self.transmit_and_unlock(tx);
+        self.node.stats.inc(Counter::SendQueued);
+    }
+
+    /// Queues a message while another context has locked the send side.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::send`].
+    #[cold]
+    fn leave(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        self.tx.leave(message, || self.has_ended())?;
+        self.node.stats.inc(Counter::SendQueued);
+        if let Some((tx, token)) = self.tx.ask_and_lock() {
+            self.transmit_for_all(tx, token);
+        }
+        Ok(())
+    }
+
+    /// Sends `count` pings without a reader for the answers, if the connection is up and idle.
+    ///
+    /// C RDS gets none: it takes a ping from this port for the handshake of RDS over TCP, and
+    /// warns.
+    pub(crate) fn probe(self: &Arc<Self>, count: u32) {
+        if !self.rx.lock().peer_is_rds_rust() {
+            return;
+        }
+        for _ in 0..count {
+            let tx = self.tx.lock();
+            let idle = tx.link.is_some() && tx.queue.unsent.is_empty();
+            drop(tx);
+            if !idle {
+                return;
+            }
+            let Ok(ping) = Message::empty(self.pools(), PROBE_PORT, PING_PORT) else {
+                return;
+            };
+            if self.send(ping).is_err() {
+                return;
+            }
+            self.node.stats.inc(Counter::SendProbe);
+        }
+    }
+
+    /// Posts after the link has room again or there is something new to post.
+    pub(crate) fn resume(self: &Arc<Self>) {
+        if let Some(tx) = self.tx.try_lock() {
+            return self.transmit_and_unlock(tx);
+        }
+        if let Some((tx, token)) = self.tx.ask_and_lock() {
+            self.transmit_for_all(tx, token);
+        }
+    }
+
+    /// Posts as much as possible, and drops finished messages without the lock.
+    #[inline]
+    pub(super) fn transmit_and_unlock(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>) {
+        // Asked for first, so that senders that find the send side locked rely on this context.
+        let token = self.tx.ask();
+        tx.transmit(self);
+        self.finish_and_unlock(tx, token);
+    }
+
+    /// Posts what other contexts have left, as the holder of the token.
+    pub(super) fn transmit_for_all(
+        self: &Arc<Self>,
+        mut tx: SpinLockBhGuard<'_, Tx>,
+        token: Holding,
+    ) {
+        tx.transmit(self);
+        let needs_link = tx.needs_link();
+        self.finish_and_unlock(tx, Some(token));
+        if needs_link {
+            self.want();
+        }
+    }
+
+    /// Gives the token back if the caller holds it, and releases the lock. Transmits again before
+    /// that if other contexts have asked for it.
+    #[inline]
+    fn finish_and_unlock(
+        self: &Arc<Self>,
+        mut tx: SpinLockBhGuard<'_, Tx>,
+        token: Option<Holding>,
+    ) {
+        let again = token.and_then(|token| self.tx.give_back(&mut tx, token));
+        match again {
+            None => Self::unlock(tx),
+            Some(token) => self.transmit_again(tx, token),
+        }
+    }
+
+    /// Transmits what other contexts have queued during a transmission. If more come, the work item
+    /// goes on: the sender has to return to its program.
+    #[cold]
+    fn transmit_again(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>, token: Holding) {
+        let mut left = Some(token);
+        for _ in 0..ROUNDS {
+            let Some(token) = left else {
+                break;
+            };
+            tx.transmit(self);
+            left = self.tx.give_back(&mut tx, token);
+        }
+        let needs_link = tx.needs_link();
+        Self::unlock(tx);
+        if left.is_some() {
+            self.node.workers.enqueue::<_, 3>(self.clone());
+        }
+        if needs_link {
+            self.want();
+        }
+    }
+
+    /// Releases the lock, then drops finished messages.
+    fn unlock(mut tx: SpinLockBhGuard<'_, Tx>) {
+        if tx.queue.finished.is_empty() {
+            return;
+        }
+        let mut finished = Fifo::new();
+        finished.append(&mut tx.queue.finished);
+        drop(tx);
+        drop(finished);
+    }
+
+    /// Sends an acknowledgement if the peer has asked for one since the last call. The transport
+    /// calls it after a run of frames.
+    pub(crate) fn flush_ack(self: &Arc<Self>) {
+        if self.acked_in_run.read_once() != 0 {
+            self.acked_in_run.store(0, Relaxed);
+        }
+        if !self.ack_wanted.read_once() || !self.ack_wanted.xchg(false, Full) {
+            return;
+        }
+        let mut tx = self.tx.lock();
+        tx.queue.ack_due = true;
+        let token = self.tx.ask();
+        tx.transmit(self);
+        let delayed = tx.queue.ack_due;
+        self.finish_and_unlock(tx, token);
+        if delayed {
+            self.node.stats.inc(Counter::IbAckSendDelayed);
+        }
+    }
+
+    /// Sends a header without a message if the connection is up.
+    pub(crate) fn send_header(self: &Arc<Self>) {
+        let mut tx = self.tx.lock();
+        if tx.link.is_some() {
+            tx.queue.ack_due = true;
+            self.transmit_and_unlock(tx);
+        }
+    }
+
+    /// Queues this node's congestion map for sending. Returns `false` if nothing was queued: an
+    /// unsent map will carry the same content, or the connection is down and sends a map when it
+    /// comes up.
+    pub(crate) fn send_congestion_map(self: &Arc<Self>) -> bool {
+        let mut tx = self.tx.lock();
+        if tx.link.is_none() {
+            return false;
+        }
+        let queue = &mut tx.queue;
+        let queued = match queue.cong_left {
+            0 => {
+                queue.cong_left = CONG_MAP_BYTES;
+                true
+            }
+            CONG_MAP_BYTES => false,
+            // The map is partially sent.
+            _ => !core::mem::replace(&mut queue.cong_again, true),
+        };
+        self.transmit_and_unlock(tx);
+        queued
+    }
+}

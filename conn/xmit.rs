@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transmission: builds the frames of a connection and hands them to its link.
+//!
+//! [`transmit`] is called with the send side of the connection locked. `proto/xmit.rs` says what
+//! goes next. The link is a [`FrameSink`]: it takes frames and work requests as long as it has
+//! room, and hands them to the device together. If there is no room, or the peer has granted no
+//! credits, the rest stays queued; the event that changes this transmits again.
+//!
+//! Messages bring their buffers. A header alone, the congestion map, and a fragment that has to be
+//! copied need another one. Without a buffer they wait: the link makes room, and transmits again.
+//! Queued messages leave some buffers for this. A frame with one of those reports its completion,
+//! so that the buffer is free for the next frame.
+//!
+//! A posted buffer belongs to the link until it completes. Errors: the link is unusable if a frame
+//! cannot be built or posted.
+
+use super::{Connection, TxQueue};
+use crate::cong;
+use crate::kapi::{
+    rdma::{OperationItem, RejectedOp, SendItem},
+    sync::Item,
+};
+use crate::msg::{FollowUp, FrameError, Message, Posted};
+use crate::proto::{
+    credits::Credits,
+    packed::{self, Packer},
+    tx::SendState,
+    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
+    xmit::{self, FirstUnsent, LinkRoom, Next, Pause, Unsent},
+};
+use crate::recv_pool::{Context, FrameBuf, Pools};
+use crate::stats::Counter;
+use kernel::prelude::*;
+
+/// A link, as transmission uses it. While one exists, no other context posts to the link.
+///
+/// # Context
+///
+/// Any context except hard interrupt.
+pub(crate) trait FrameSink {
+    /// Returns the room and the rules of the link.
+    fn room(&self) -> LinkRoom;
+
+    /// Returns the fragment size.
+    fn fragment(&self) -> FragmentSize;
+
+    /// Returns the pools that provide buffers for frames.
+    fn pools(&self) -> &Pools;
+
+    /// Returns `true` if the peer may have missed the first frame.
+    fn awaits_first_frame(&self) -> bool;
+
+    /// Returns `true` if the peer executes reads and atomic operations.
+    fn serves_reads(&self) -> bool;
+
+    /// Adds a frame. If `reports`, its completion is reported.
+    ///
+    /// # Errors
+    ///
+    /// An error if the link is unusable.
+    fn push(&mut self, item: SendItem, reports: bool) -> Result;
+
+    /// Posts all frames that were added, and then a work request of an operation. Returns the
+    /// request if it was not posted.
+    fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp>;
+
+    /// Makes the next completion call [`Connection::resume`].
+    fn resume_later(&mut self);
+
+    /// Requests a buffer for `len` bytes of payload. When there may be one, the link calls
+    /// [`Connection::resume`].
+    fn await_buffer(&mut self, len: u32);
+
+    /// Posts all frames that were added.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, which make the link unusable.
+    fn flush(self) -> Result;
+}
+
+/// Reason why a link is unusable.
+pub(crate) enum XmitError {
+    /// A frame could not be built or added, or an operation could not be posted.
+    Frame,
+    /// Posting the frames failed.
+    Post(Error),
+}
+
+/// Result of an attempt to add a frame.
+enum Added {
+    Frame {
+        /// Bytes of payload that were copied.
+        copied: u32,
+    },
+    /// A work request that uses the send queue, but no receive of the peer.
+    WorkRequest,
+    /// There is no buffer for the frame that goes next.
+    NoBuffer,
+    /// There is nothing to add.
+    Nothing,
+    /// The link is unusable.
+    Failed,
+}
+
+/// The queue of a connection, as the rules of `proto/xmit.rs` see it.
+struct View<'a> {
+    connection: &'a Connection,
+    queue: &'a TxQueue,
+}
+
+impl Unsent for View<'_> {
+    #[inline]
+    fn first(&self) -> Option<FirstUnsent> {
+        self.queue.unsent.front().map(|first| FirstUnsent {
+            is_partially_sent: first.is_partially_sent(),
+            has_to_operate: first.has_to_operate(),
+            reads_next: first.reads_next(),
+        })
+    }
+
+    #[inline]
+    fn is_map_due(&self) -> bool {
+        self.queue.cong_left > 0
+    }
+
+    #[inline]
+    fn is_header_due(&self) -> bool {
+        self.queue.ack_due || self.queue.credits.is_due()
+    }
+
+    #[inline]
+    fn can_pack(&self) -> bool {
+        self.connection.peer_accepts_packed() && self.queue.can_pack()
+    }
+
+    #[inline]
+    fn can_delay(&self) -> bool {
+        self.connection.peer_accepts_packed() && self.queue.can_delay()
+    }
+
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.queue.credits.may_send()
+    }
+}
+
+/// Posts what waits in the queue, as far as there is room. `sink` is called only if something
+/// waits.
+///
+/// # Errors
+///
+/// - [`XmitError`] if the link is unusable.
+///
+/// # Context
+///
+/// Any context except hard interrupt, with the queue locked.
+#[inline]
+pub(crate) fn transmit<S: FrameSink>(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    sink: impl FnOnce() -> S,
+) -> Result<(), XmitError> {
+    if xmit::is_idle(&View { connection, queue }) {
+        return Ok(());
+    }
+    let mut sink = sink();
+    let added = add_frames(connection, queue, &mut sink);
+    sink.flush().map_err(XmitError::Post)?;
+    added
+}
+
+/// Adds frames until there is no room, or nothing to send.
+fn add_frames<S: FrameSink>(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    sink: &mut S,
+) -> Result<(), XmitError> {
+    let ack = connection.ack();
+    let mut copied = 0u32;
+    loop {
+        let view = View { connection, queue };
+        match xmit::pause(&view, &sink.room(), copied) {
+            None => {}
+            Some(Pause::NoCredit) => {
+                // A header of the peer that grants credits resumes transmission.
+                connection.node.stats.inc(Counter::IbTxThrottle);
+                return Ok(());
+            }
+            Some(pause) => {
+                if pause == Pause::NoRoom {
+                    connection.node.stats.inc(Counter::IbTxRingFull);
+                }
+                sink.resume_later();
+                return Ok(());
+            }
+        }
+        match add_next(connection, queue, ack, sink) {
+            Added::Frame { copied: bytes } => {
+                copied = copied.saturating_add(bytes);
+                // Every frame carries an acknowledgement.
+                if core::mem::take(&mut queue.ack_due) {
+                    connection.node.stats.inc(Counter::IbAckSendPiggybacked);
+                }
+                queue.credits.spend();
+            }
+            Added::WorkRequest => {}
+            Added::NoBuffer => {
+                // A completion may return a buffer. The link tries again in any case.
+                sink.resume_later();
+                return Ok(());
+            }
+            Added::Nothing => return Ok(()),
+            Added::Failed => return Err(XmitError::Frame),
+        }
+    }
+}
+
+/// Adds the next frame, or the next work request of an operation.
+fn add_next<S: FrameSink>(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut S,
+) -> Added {
+    match xmit::next(&View { connection, queue }) {
+        Next::Map => congestion_frame(connection, queue, ack, sink),
+        Next::Packed => packed_frame(connection, queue, ack, sink),
+        Next::Fragment => message_frame(connection, queue, ack, sink),
+        Next::Header => ack_frame(connection, queue, ack, sink),
+        Next::Operation { header_first } => {
+            if header_first {
+                match ack_frame(connection, queue, ack, sink) {
+                    // There is no memory for the header, so the operation goes first. Only a read
+                    // must not, before the peer has received a frame.
+                    Added::Nothing if !read_must_wait(queue, sink) => {}
+                    added => return added,
+                }
+            }
+            work_request(connection, queue, sink)
+        }
+        Next::Nothing => Added::Nothing,
+    }
+}
+
+/// Returns `true` if the next work request is a read, which must not be the first thing that the
+/// peer receives.
+#[cold]
+fn read_must_wait(queue: &TxQueue, sink: &impl FrameSink) -> bool {
+    queue.unsent.front().is_some_and(Message::reads_next) && sink.awaits_first_frame()
+}
+
+/// Takes the credits that the header of the next frame grants.
+#[inline]
+fn take_advertisement(connection: &Connection, credits: &mut Credits) -> u8 {
+    let credit = credits.take_advertisement();
+    if credit > 0 {
+        connection.node.stats.inc(Counter::IbTxCreditUpdates);
+    }
+    credit
+}
+
+/// Adds a frame of `len` bytes. The caller has checked that there is room.
+fn add(sink: &mut impl FrameSink, buf: FrameBuf, len: u32, solicited: bool) -> Added {
+    let item = SendItem {
+        buf: buf.buf.freeze(),
+        len,
+        solicited,
+        fence: false,
+    };
+    push(sink, item, buf.is_spare)
+}
+
+/// Adds a frame. With a spare buffer, see [`FrameBuf`], it reports its completion.
+fn push(sink: &mut impl FrameSink, item: SendItem, is_spare: bool) -> Added {
+    match sink.push(item, is_spare) {
+        Ok(()) => Added::Frame { copied: 0 },
+        Err(_) => Added::Failed,
+    }
+}
+
+/// Sets the flags of a message of which nothing was sent yet. Its header acknowledges `ack`.
+fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
+    state.note_piggyback(message.sequence, ack);
+    message.flags = if state.was_sent(message.sequence) {
+        state.retransmit()
+    } else {
+        let pressure = message.pressure();
+        state.transmit(message.sequence, message.len, pressure)
+    };
+    if message.wants_ack() {
+        message.flags = message.flags.with(Flags::ACK_REQUIRED);
+    }
+    if message.is_probe() {
+        // Without the flag the peer would take the header for an acknowledgement alone.
+        message.flags = message.flags.with(Flags::HB_PING);
+    }
+    if message.flags.contains(Flags::ACK_REQUIRED) {
+        connection.node.stats.inc(Counter::SendAckRequired);
+        state.set_policy(connection.node.tunables.ack_policy());
+    }
+}
+
+fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
+    let (sport, dport) = if message.is_probe() {
+        (PING_PORT, PING_PORT)
+    } else {
+        (message.sport, message.dport)
+    };
+    Header {
+        sequence: message.sequence,
+        ack,
+        len: message.len,
+        sport,
+        dport,
+        flags: message.flags,
+        credit,
+        exthdr: message.extensions(),
+    }
+}
+
+/// Adds a packed frame with as many of the first unsent messages as it has room for.
+fn packed_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut impl FrameSink,
+) -> Added {
+    let pools = sink.pools();
+    // The spare buffers are for frames that cannot do without.
+    let Ok(mut buf) = pools.alloc_message(packed::ROOM, Context::Atomic) else {
+        // A message that is sent alone has a buffer already.
+        return message_frame(connection, queue, ack, sink);
+    };
+    let mut packer = Packer::new(buf.bytes_mut());
+    let mut credit = take_advertisement(connection, &mut queue.credits);
+    while let Some(message) = queue.unsent.front_mut() {
+        if !message.is_packable() || !packer.has_room(message.len) {
+            break;
+        }
+        set_flags(connection, &mut queue.state, message, ack);
+        // Only the first header of a packed frame grants credits.
+        let header = header_of(message, ack, core::mem::take(&mut credit));
+        if message.pack(&header, &mut packer).is_none() {
+            return Added::Failed;
+        }
+        queue.note_sent();
+    }
+    let len = packer.len();
+    connection.node.stats.inc(Counter::IbTxPacked);
+    let buf = FrameBuf {
+        buf,
+        is_spare: false,
+    };
+    add(sink, buf, len, true)
+}
+
+/// Posts the next work request of the first unsent message's operation.
+fn work_request(connection: &Connection, queue: &mut TxQueue, sink: &mut impl FrameSink) -> Added {
+    let operation = queue
+        .unsent
+        .front_mut()
+        .and_then(|it| it.ops.operation.as_mut());
+    let Some(operation) = operation else {
+        return Added::Nothing;
+    };
+    operation.order_notification(&mut queue.last_operation);
+    let posted = if !sink.serves_reads() && operation.refuse_without_responder() {
+        Posted::Never
+    } else {
+        operation.post_next(|item| sink.operate(item))
+    };
+    let finished = match posted {
+        Posted::Yes => operation.behind == FollowUp::Nothing && !operation.is_waiting(),
+        Posted::Never => {
+            connection.note_drop(Counter::SendDropOperation, 1);
+            true
+        }
+        Posted::Failed => return Added::Failed,
+    };
+    if finished {
+        if let Some(message) = queue.unsent.pop_front() {
+            queue.finished.push_back(message);
+        }
+    }
+    Added::WorkRequest
+}
+
+/// Adds the next fragment of the first unsent message.
+fn message_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut impl FrameSink,
+) -> Added {
+    let Some(message) = queue.unsent.front_mut() else {
+        return Added::Nothing;
+    };
+    let size = sink.fragment();
+    let first = message.fragment == 0;
+    let Some(part) = wire::fragment(message.len, message.fragment, size) else {
+        return Added::Failed;
+    };
+    let frame = match message.next_frame(part, size, sink.pools()) {
+        Ok(frame) => frame,
+        Err(FrameError::NoBuffer) => {
+            connection.node.stats.inc(Counter::IbTxAllocWait);
+            sink.await_buffer(part.len);
+            return Added::NoBuffer;
+        }
+        Err(FrameError::InUse) => return Added::Failed,
+    };
+    let (copied, is_spare) = (frame.copied, frame.is_spare);
+    // What follows is done once for each frame, so there is a buffer for it already.
+    if first {
+        set_flags(connection, &mut queue.state, message, ack);
+    }
+    let header = header_of(
+        message,
+        ack,
+        take_advertisement(connection, &mut queue.credits),
+    );
+    let Some(buf) = message.finish_frame(frame, &header) else {
+        return Added::Failed;
+    };
+    let item = SendItem {
+        buf,
+        len: part.len.saturating_add(Header::LEN as u32),
+        solicited: part.last,
+        fence: first && message.is_fenced(),
+    };
+    let added = push(sink, item, is_spare);
+    if part.last {
+        queue.note_sent();
+    }
+    match added {
+        Added::Frame { .. } if copied => Added::Frame { copied: part.len },
+        added => added,
+    }
+}
+
+/// Adds the next fragment of this node's congestion map.
+fn congestion_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut impl FrameSink,
+) -> Added {
+    let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
+    let len = queue.cong_left.min(sink.fragment().bytes());
+    let Some(mut buf) = sink.pools().alloc_frame(len) else {
+        connection.node.stats.inc(Counter::IbTxAllocWait);
+        sink.await_buffer(len);
+        return Added::NoBuffer;
+    };
+    let mut header = Header::congestion_update(ack, connection.generation);
+    header.credit = take_advertisement(connection, &mut queue.credits);
+    let (head, rest) = match buf.buf.bytes_mut().split_first_chunk_mut() {
+        Some(parts) => parts,
+        None => return Added::Failed,
+    };
+    header.emit(head);
+    let Some(piece) = rest.get_mut(..len as usize) else {
+        return Added::Failed;
+    };
+    let key = &connection.key;
+    let place = cong::MapKey {
+        net: key.net,
+        addr: key.laddr,
+        scope: key.local_scope(),
+    };
+    connection.node.cong.copy_fragment(place, offset, piece);
+    queue.cong_left = queue.cong_left.saturating_sub(len);
+    let last = queue.cong_left == 0;
+    if last && core::mem::take(&mut queue.cong_again) {
+        queue.cong_left = CONG_MAP_BYTES;
+    }
+    add(sink, buf, len.saturating_add(Header::LEN as u32), last)
+}
+
+/// Adds a header without a message: an acknowledgement that also grants credits.
+fn ack_frame(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut impl FrameSink,
+) -> Added {
+    let stats = &connection.node.stats;
+    let pools = sink.pools();
+    let Some(mut buf) = pools.alloc_frame(0) else {
+        // The acknowledgement stays due. The next frame carries it, or the link tries again soon.
+        stats.inc(Counter::IbAckSendFailure);
+        sink.await_buffer(0);
+        return Added::Nothing;
+    };
+    let header = Header {
+        ack,
+        credit: take_advertisement(connection, &mut queue.credits),
+        ..Header::default()
+    };
+    let Some(head) = buf.buf.bytes_mut().first_chunk_mut() else {
+        return Added::Failed;
+    };
+    header.emit(head);
+    queue.ack_due = false;
+    stats.inc(Counter::IbAckSent);
+    add(sink, buf, Header::LEN as u32, true)
+}
