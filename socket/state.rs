@@ -17,7 +17,7 @@ use super::{
     unread::UnreadInfo,
     upper::{Connection, Node},
     waiting::WaitingOn,
-    AccountRef, Incoming, Traces, UpperNode, Waiters,
+    AccountRef, Incoming, Traces, TransportId, UpperNode, Waiters,
 };
 use crate::kapi::{
     net::{poll, Net, Sock},
@@ -30,7 +30,6 @@ use crate::proto::{
 };
 use crate::stats::Counter;
 use crate::trace;
-use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
@@ -40,17 +39,6 @@ use kernel::{
         Arc, Mutex, SetOnce, SpinLock,
     },
 };
-
-/// Transports, with their numbers in `SO_RDS_TRANSPORT`.
-///
-/// The loop transport has the first number that programs do not have, as in C RDS.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(i32)]
-pub(crate) enum TransportId {
-    Ib = RDS_TRANS_IB,
-    Tcp = RDS_TRANS_TCP,
-    Loop = RDS_TRANS_COUNT,
-}
 
 /// Local address of a bound socket. It never changes.
 pub(crate) struct Bound {
