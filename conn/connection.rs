@@ -34,7 +34,7 @@ use crate::proto::{
     wire::{FragmentSize, CONG_MAP_BYTES, PING_PORT, PROBE_PORT},
 };
 use crate::recv_pool::Pools;
-use crate::socket::{SndbufCharge, TransportId, Waiters};
+use crate::socket::{SndbufCharge, Waiters};
 use crate::stats::Counter;
 use crate::trace;
 use kernel::{
@@ -266,7 +266,7 @@ impl Connection {
     ) -> Result<Arc<Self>> {
         let fragment = node
             .transports
-            .get(TransportId::Ib)
+            .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let queue = TxQueue {
             state: SendState::new(node.tunables.ack_policy()),

@@ -11,6 +11,7 @@ use crate::kapi::net::{IpBits, Net};
 use crate::proto::{info::RdmaPath, keepalive::LinkActivity, wire::FragmentSize};
 use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -244,6 +245,13 @@ pub(crate) trait Link: Send + Sync {
 
 /// A transport: a kind of network that reaches other nodes.
 pub(crate) trait Transport: Send + Sync {
+    /// Returns the identity of the transport. Each transport of a node has its own.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn id(&self) -> TransportId;
+
     /// Returns the fragment size to propose to peers.
     ///
     /// # Context

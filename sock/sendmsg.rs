@@ -385,6 +385,7 @@ fn route(
         } else {
             bound.scope
         },
+        transport: bound.transport,
     };
     if let Some(CachedRoute::Connection(last)) = last {
         if last.key == key && !last.has_ended() {

@@ -8,9 +8,24 @@ use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
 ///
 /// The loop transport has the first number that programs do not have, as in C RDS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(i32)]
+#[repr(u8)]
 pub(crate) enum TransportId {
-    Ib = RDS_TRANS_IB,
-    Tcp = RDS_TRANS_TCP,
-    Loop = RDS_TRANS_COUNT,
+    // CAST: small numbers.
+    Ib = RDS_TRANS_IB as u8,
+    Tcp = RDS_TRANS_TCP as u8,
+    Loop = RDS_TRANS_COUNT as u8,
+}
+
+impl TransportId {
+    /// The first one in the order of this type.
+    pub(crate) const LEAST: Self = Self::Ib;
+
+    /// Returns the name that the information tables show, as with C RDS.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ib => "infiniband",
+            Self::Tcp => "tcp",
+            Self::Loop => "loopback",
+        }
+    }
 }

@@ -7,6 +7,7 @@ use crate::kapi::net::{IpBits, Net};
 use crate::proto::wire::FragmentSize;
 use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
@@ -20,6 +21,10 @@ pub(crate) trait WithoutMemory: Send + Sync {
 }
 
 impl<T: WithoutMemory> Transport for T {
+    fn id(&self) -> TransportId {
+        TransportId::Ib
+    }
+
     fn fragment(&self) -> FragmentSize {
         FragmentSize::K4
     }
@@ -61,6 +66,7 @@ pub(crate) fn key() -> ConnKey {
         faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
         scope: 0,
         tos: 0,
+        transport: TransportId::Ib,
     }
 }
 
