@@ -26,7 +26,7 @@ use cm::{
     laddr::{AddrEvents, LocalAddrs},
     Listeners,
 };
-use conn::{Bounds, Node, Views};
+use conn::{Bounds, Node, Transports, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
@@ -36,6 +36,7 @@ use kapi::{
     sysctl::Directory,
 };
 use kernel::sync::Arc;
+use loop_transport::Loop;
 use proto::{idle::IdleTimeouts, wire::FragmentSize};
 use recv_pool::{Counters, Limit, Limits};
 use socket::Socket;
@@ -142,8 +143,10 @@ impl kernel::Module for RdsModule {
         };
         let idle_timeouts = IdleTimeouts::new(params::idle_secs());
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
+        let loopback = Arc::new(Loop, GFP_KERNEL)?;
+        let transports = Transports::new().with(ib.clone()).with(loopback);
         let node = Node::new(
-            Some(ib.clone()),
+            transports,
             queue,
             workers,
             tunables.clone(),

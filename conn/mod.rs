@@ -38,4 +38,5 @@ pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{ConnTable, Full, PositionPlace, Positions, TableSlot};
 pub(crate) use transport::{Endpoint, EndpointEvent, EndpointProgress, Link, Request, Transport};
+pub(crate) use transports::Transports;
 pub(crate) use tunables::Tunables;

@@ -7,7 +7,6 @@ use super::{
     key::ConnKey,
     retry_timers::RetryTimers,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
-    transport::Transport,
     transports::Transports,
     Tunables,
 };
@@ -140,7 +139,7 @@ impl Node {
     ///
     /// - `ENOMEM`
     pub(crate) fn new(
-        ib: Option<Arc<dyn Transport>>,
+        transports: Transports,
         queue: Arc<OwnedQueue>,
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
@@ -168,7 +167,7 @@ impl Node {
                 idle_work <- kernel::new_delayed_work!("Node::idle_work"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 retry_work <- kernel::new_delayed_work!("Node::retry_work"),
-                transports: Transports::new(ib),
+                transports,
             }),
             GFP_KERNEL,
         )

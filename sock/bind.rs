@@ -128,15 +128,9 @@ fn transport_of(
     scope: u32,
     loopback: bool,
 ) -> Result<TransportId> {
-    if loopback {
-        let chosen = sk.control.lock().chosen;
-        return match chosen {
-            None | Some(TransportId::Loop) => Ok(TransportId::Loop),
-            Some(_) => Err(Errno::NoProtocolOption.into()),
-        };
-    }
-    // A program can select only this transport.
-    match sk.node.transports.serving(sk.net, addr, scope) {
+    let chosen = || sk.control.lock().chosen;
+    let transports = &sk.node.transports;
+    match transports.serving(sk.net, (addr, scope), loopback, chosen) {
         Ok(Some(transport)) => Ok(transport),
         Ok(None) => Err(no_transport(sk, addr)),
         Err(error) => {

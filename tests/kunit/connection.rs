@@ -10,7 +10,7 @@ mod suite {
     use crate::{
         conn::{
             Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Request,
-            Tunables, TxQueue,
+            Transports, Tunables, TxQueue,
         },
         kapi::{
             net::Net,
@@ -288,7 +288,7 @@ mod suite {
             };
             let fake = Arc::new(fake, GFP_KERNEL)?;
             let node = Node::new(
-                Some(fake.clone()),
+                Transports::new().with(fake.clone()),
                 queue.clone(),
                 queue.clone(),
                 Arc::new(Tunables::new(), GFP_KERNEL)?,

@@ -23,5 +23,6 @@ mod rdma;
 mod recv_pool;
 mod rx;
 pub(crate) mod transport;
+mod transports;
 mod tx;
 mod wire;

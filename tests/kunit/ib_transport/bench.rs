@@ -2,7 +2,9 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
-use crate::conn::{Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node};
+use crate::conn::{
+    Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Transports,
+};
 use crate::ib_transport::{
     client::Member,
     device::DeviceUse,
@@ -123,7 +125,7 @@ impl Bench {
             GFP_KERNEL,
         )?;
         let node = Node::new(
-            Some(wire.clone()),
+            Transports::new().with(wire.clone()),
             queue.clone(),
             workers.clone(),
             Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
