@@ -17,6 +17,7 @@ mod keepalive;
 mod key;
 mod node;
 mod receive;
+mod recv_frame;
 mod recv_reserve;
 mod retry_timers;
 mod table;
@@ -33,6 +34,7 @@ pub(crate) use info::QueueKind;
 pub(crate) use key::{AsIs, ConnKey, ShownAddr};
 pub(crate) use node::{NoConnection, Node};
 pub(crate) use receive::ReceiveError;
+pub(crate) use recv_frame::RecvFrame;
 pub(crate) use retry_timers::RetryTimers;
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]

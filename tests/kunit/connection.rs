@@ -9,8 +9,8 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Request,
-            Transports, Tunables, TxQueue,
+            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node,
+            ReceiveError, RecvFrame, Request, Transports, Tunables, TxQueue,
         },
         kapi::{
             net::Net,
@@ -26,7 +26,7 @@ mod suite {
             tx::Pressure,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
-        recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
+        recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools, Unmapped},
         socket::TransportId,
     };
     use kernel::{
@@ -166,6 +166,16 @@ mod suite {
         Ok(())
     }
 
+    /// Passes a frame of `len` bytes to a connection.
+    fn receive(connection: &Arc<Connection>, buf: BufMut, len: usize) -> Result<(), ReceiveError> {
+        let frame = RecvFrame::Dma {
+            buf: &mut Some(buf),
+            len,
+            device: DeviceId(1),
+        };
+        connection.receive(frame, &mut 0)
+    }
+
     /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
@@ -178,8 +188,7 @@ mod suite {
         };
         let head = frame.bytes_mut().first_chunk_mut().ok_or(EINVAL)?;
         header.emit(head);
-        let len = Header::LEN as u32;
-        let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
+        let received = receive(connection, frame, Header::LEN);
         received.map_err(|_| EINVAL)?;
         Ok(())
     }
@@ -254,8 +263,8 @@ mod suite {
             bytes.fill(0xff);
             let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
             Header::congestion_update(0, 1).emit(header);
-            let len = SIZE.bytes() + Header::LEN as u32;
-            let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
+            let len = SIZE.bytes() as usize + Header::LEN;
+            let received = receive(connection, frame, len);
             received.map_err(|_| EINVAL)?;
         }
         Ok(connection.is_congested(PORT))
