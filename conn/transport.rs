@@ -320,14 +320,15 @@ pub(crate) trait Transport: Send + Sync {
         usize::MAX
     }
 
-    /// Calls `_each` with the name and value of each counter of the transport.
+    /// Calls a function with the name and value of each counter of the transport.
     ///
     /// # Context
     ///
     /// May sleep.
     fn for_each_counter(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Calls `_each` with the owner's name and the pools, for each device and for those without one.
+    /// Calls a function with the owner's name and the pools, for each device and for those without
+    /// one.
     ///
     /// # Context
     ///

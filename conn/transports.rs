@@ -13,13 +13,8 @@ use crate::socket::{Bound, TransportId};
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
-/// Transports that may serve a loopback address. The first one that claims it does.
-const FOR_LOOPBACK: &[TransportId] = &[TransportId::Loop, TransportId::Tcp];
-
-/// Transports that may serve any other address. The first one that claims it does.
-const FOR_NETWORK: &[TransportId] = &[TransportId::Ib, TransportId::Tcp];
-
 /// The transports of this node, at most one of each kind.
+#[derive(Clone)]
 pub(crate) struct Transports {
     ib: Option<Arc<dyn Transport>>,
     loopback: Option<Arc<dyn Transport>>,
@@ -65,8 +60,10 @@ impl Transports {
         self.ib.iter()
     }
 
-    /// Returns the transport that serves a local address. `loopback` means that it is a loopback
-    /// address, and `chosen` returns the transport that the program has selected.
+    /// Returns the transport that serves a local address, which is no loopback address.
+    ///
+    /// A program can only select the one network that there is. So its selection excludes no
+    /// network, and is not asked for.
     ///
     /// # Errors
     ///
@@ -75,34 +72,40 @@ impl Transports {
     /// # Context
     ///
     /// May sleep, unless the answer is cached.
-    // Only `bind(2)` calls this.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn serving(
         &self,
         net: Net,
-        (addr, scope): (IpBits, u32),
-        loopback: bool,
-        chosen: impl FnOnce() -> Option<TransportId>,
+        addr: IpBits,
+        scope: u32,
     ) -> Result<Option<TransportId>> {
-        let candidates = match loopback {
-            true => FOR_LOOPBACK,
-            false => FOR_NETWORK,
+        let Some(ib) = &self.ib else {
+            return Ok(None);
         };
-        // Without a second network, a selection can only exclude the loop transport. Then `bind(2)`
-        // needs no lock to know it.
-        let chosen = match loopback || self.get(TransportId::Tcp).is_some() {
-            true => chosen(),
-            false => None,
+        Ok(ib.claims(net, addr, scope)?.then_some(TransportId::Ib))
+    }
+
+    /// Returns the transport that serves a loopback address, unless the program has selected
+    /// another one.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn serving_loopback(
+        &self,
+        net: Net,
+        addr: IpBits,
+        chosen: Option<TransportId>,
+    ) -> Result<Option<TransportId>> {
+        const ID: TransportId = TransportId::Loop;
+        let Some(transport) = self.get(ID).filter(|_| chosen.is_none_or(|it| it == ID)) else {
+            return Ok(None);
         };
-        for id in candidates {
-            let Some(transport) = self.get(*id) else {
-                continue;
-            };
-            if chosen.is_none_or(|chosen| chosen == *id) && transport.claims(net, addr, scope)? {
-                return Ok(Some(*id));
-            }
-        }
-        Ok(None)
+        Ok(transport.claims(net, addr, 0)?.then_some(ID))
     }
 
     /// Returns the transport of messages from a bound socket to an address.

@@ -128,9 +128,10 @@ fn transport_of(
     scope: u32,
     loopback: bool,
 ) -> Result<TransportId> {
-    let chosen = || sk.control.lock().chosen;
-    let transports = &sk.node.transports;
-    match transports.serving(sk.net, (addr, scope), loopback, chosen) {
+    if loopback {
+        return loopback_transport(sk, addr);
+    }
+    match sk.node.transports.serving(sk.net, addr, scope) {
         Ok(Some(transport)) => Ok(transport),
         Ok(None) => Err(no_transport(sk, addr)),
         Err(error) => {
@@ -138,6 +139,23 @@ fn transport_of(
             Err(error)
         }
     }
+}
+
+/// Returns the transport that serves a loopback address.
+///
+/// # Errors
+///
+/// - Those of [`transport_of`].
+///
+/// # Context
+///
+/// May sleep.
+// Binding to other addresses takes fewer instructions if this is not inlined.
+#[inline(never)]
+fn loopback_transport(sk: &Sock<Socket>, addr: IpBits) -> Result<TransportId> {
+    let chosen = sk.control.lock().chosen;
+    let found = sk.node.transports.serving_loopback(sk.net, addr, chosen)?;
+    found.ok_or_else(|| no_transport(sk, addr))
 }
 
 /// Counts and traces a failure to find out which device has an address.

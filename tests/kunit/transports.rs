@@ -97,7 +97,10 @@ mod suite {
         chosen: Option<TransportId>,
     ) -> Result<Option<TransportId>> {
         let addr = IpBits::new(addr);
-        transports.serving(Net::init(), (addr, 0), addr.is_loopback(), || chosen)
+        match addr.is_loopback() {
+            true => transports.serving_loopback(Net::init(), addr, chosen),
+            false => transports.serving(Net::init(), addr, 0),
+        }
     }
 
     fn bound(addr: Ipv6Addr, transport: TransportId) -> Bound {
