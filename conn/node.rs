@@ -21,7 +21,7 @@ use crate::kapi::{
 use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
 use crate::recv_pool::Pools;
-use crate::socket::{Bound, NetState, Peer, Socket};
+use crate::socket::{Bound, NetState, Peer, SharedState, Socket};
 use crate::stats::Counter;
 use crate::trace;
 use core::{net::Ipv6Addr, ops::Deref};
@@ -133,19 +133,18 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Creates the node. `memory` is the size of its memory in bytes.
+    /// Creates the node of a network namespace.
     ///
     /// # Errors
     ///
     /// - `ENOMEM`
     pub(crate) fn new(
+        shared: Arc<SharedState>,
         transports: Transports,
-        queue: Arc<OwnedQueue>,
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
         idle_timeouts: IdleTimeouts,
-        memory: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -159,7 +158,7 @@ impl Node {
                     },
                     "Node::connections"
                 ),
-                net_state: NetState::new(queue, memory)?,
+                net_state: NetState::new(shared)?,
                 workers,
                 idle_timeouts,
                 retry_timers <- RetryTimers::new(),

@@ -472,7 +472,7 @@ impl Connection {
             port: header.dport,
             scope: self.key.local_scope(),
         };
-        self.node.binds.lookup(self.key.net, &key)
+        self.node.shared.binds.lookup(self.key.net, &key)
     }
 
     /// Returns `true` if a message has arrived in part.

@@ -63,6 +63,7 @@ impl Destination {
             scope: peer.scope,
         };
         sk.node
+            .shared
             .binds
             .lookup(sk.net, &key)
             .map_or(Self::NoSocket(peer.addr), Self::Socket)

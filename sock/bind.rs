@@ -244,7 +244,7 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
             (addr, port, scope, addr.is_loopback())
         }
     };
-    let binds = &sk.node.binds;
+    let binds = &sk.node.shared.binds;
     let any_port = port == 0;
     let port = if any_port { binds.pick_port() } else { port };
     let key = BindKey { addr, port, scope };
@@ -284,7 +284,7 @@ fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
 fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
     const CANDIDATES: usize = 32;
 
-    let binds = &sk.node.binds;
+    let binds = &sk.node.shared.binds;
     let address = binds.address(key.addr);
     let after = key.port.saturating_add(1);
     let candidates = iter::repeat_with(|| binds.pick_port()).take(CANDIDATES);

@@ -262,6 +262,7 @@ fn for_each_socket(
     mut each: impl FnMut(&Sock<Socket>, (Ipv6Addr, u16)) -> Result,
 ) -> Result {
     sk.node
+        .shared
         .binds
         .try_for_each(sk.net, |other| match other.bound() {
             Some(bound) => each(other, (bound.addr, bound.port)),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of sockets: receive queue, charges, notifications and memory regions, and what all sockets
-//! share.
+//! State of sockets: receive queue, charges, notifications and memory regions; what the sockets of
+//! a network namespace share, and what all sockets share.
 
 #![deny(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod reader_lock;
 mod recv_buf;
 mod send_room;
 mod shared_room;
+mod shared_state;
 mod sndbuf_charge;
 mod stamps;
 mod state;
@@ -39,6 +40,7 @@ pub(crate) use msg_meta::MsgMeta;
 pub(crate) use net_state::NetState;
 pub(crate) use notify_queue::Notification;
 pub(crate) use recv_buf::RecvBuf;
+pub(crate) use shared_state::SharedState;
 pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
 pub(crate) use state::{Bound, CachedRoute, Keep, Peer, Socket};

@@ -499,7 +499,8 @@ impl Sock<Socket> {
     /// The limit is not halved. The kernel doubles the value that the program sets, to allow for
     /// overhead of messages, and [`Incoming::cost`] includes that overhead.
     fn update_congested(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
-        let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.overrun_floor);
+        let floor = self.node.shared.overrun_floor;
+        let overrun = is_overrun(recv.bytes as u64, limit as u64, floor);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }

@@ -13,6 +13,7 @@ mod suite {
             ReceiveError, RecvFrame, Request, Transports, Tunables, TxQueue,
         },
         kapi::{
+            errno::Errno,
             net::Net,
             rdma::DeviceId,
             sync::{Completion, OwnedQueue},
@@ -27,7 +28,7 @@ mod suite {
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
         recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools, Unmapped},
-        socket::TransportId,
+        socket::{SharedState, TransportId},
     };
     use kernel::{
         fmt,
@@ -176,6 +177,32 @@ mod suite {
         connection.receive(frame, &mut 0)
     }
 
+    #[test]
+    fn the_end_of_a_namespace_leaves_others_alone() -> Result {
+        let bench = Bench::new(true)?;
+        let first = bench.connect()?;
+        let node = new_node(&bench.node.shared, &bench.node.transports, &bench.queue)?;
+        let connect = || {
+            let pools = || Ok(bench.fake.unmapped.pools().clone());
+            node.connection(transport::key(), None, pools)
+                .map_err(Error::from)
+        };
+        let second = connect()?;
+        node.stop();
+        let again = connect().err();
+        let ended = (first.has_ended(), second.has_ended());
+        let sent = bench.send(&first, 1);
+        let queued = [&bench.node, &node].map(|node| transport::counted(node, "send_queued"));
+        let (ups, _) = bench.end();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!(ended, (false, true));
+        assert_eq!(again, Some(Errno::NetDown.into()));
+        assert_eq!(sent, Ok(()));
+        assert_eq!(queued, [2, 0]);
+        assert_eq!(ups, 1);
+        Ok(())
+    }
+
     /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
@@ -270,6 +297,25 @@ mod suite {
         Ok(connection.is_congested(PORT))
     }
 
+    /// Creates the node of a namespace.
+    fn new_node(
+        shared: &Arc<SharedState>,
+        transports: &Transports,
+        queue: &Arc<OwnedQueue>,
+    ) -> Result<Arc<Node>> {
+        Node::new(
+            shared.clone(),
+            transports.clone(),
+            queue.clone(),
+            Arc::new(Tunables::new(), GFP_KERNEL)?,
+            Bounds {
+                all: 10,
+                per_peer: 10,
+            },
+            IdleTimeouts::new(0),
+        )
+    }
+
     /// A node that reaches its peers through [`Fake`].
     struct Bench {
         queue: Arc<OwnedQueue>,
@@ -296,18 +342,9 @@ mod suite {
                 again: Atomic::new(0),
             };
             let fake = Arc::new(fake, GFP_KERNEL)?;
-            let node = Node::new(
-                Transports::new().with(fake.clone()),
-                queue.clone(),
-                queue.clone(),
-                Arc::new(Tunables::new(), GFP_KERNEL)?,
-                Bounds {
-                    all: 10,
-                    per_peer: 10,
-                },
-                IdleTimeouts::new(0),
-                1 << 20,
-            )?;
+            let shared = SharedState::new(queue.clone(), 1 << 20)?;
+            let transports = Transports::new().with(fake.clone());
+            let node = new_node(&shared, &transports, &queue)?;
             Ok(Self { queue, fake, node })
         }
 

@@ -29,6 +29,7 @@ use crate::proto::{
     wire::{Flags, FragmentSize, Header},
 };
 use crate::recv_pool::{BufMut, Counters, Limit, Limits, Pools};
+use crate::socket::SharedState;
 use crate::stats::Counter;
 use kernel::{
     prelude::*,
@@ -125,8 +126,8 @@ impl Bench {
             GFP_KERNEL,
         )?;
         let node = Node::new(
+            SharedState::new(queue.clone(), 1 << 20)?,
             Transports::new().with(wire.clone()),
-            queue.clone(),
             workers.clone(),
             Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
             Bounds {
@@ -134,7 +135,6 @@ impl Bench {
                 per_peer: 10,
             },
             IdleTimeouts::new(0),
-            1 << 20,
         )?;
         let member = ib.added(fake.device())?;
         Ok(Self {
