@@ -26,7 +26,7 @@ use cm::{
     laddr::{AddrEvents, LocalAddrs},
     Listeners,
 };
-use conn::{Bounds, Node, Views};
+use conn::{Bounds, Node, Transports, Views};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
@@ -36,9 +36,10 @@ use kapi::{
     sysctl::Directory,
 };
 use kernel::sync::Arc;
+use loop_transport::Loop;
 use proto::{idle::IdleTimeouts, wire::FragmentSize};
 use recv_pool::{Counters, Limit, Limits};
-use socket::Socket;
+use socket::{SharedState, Socket};
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]
@@ -86,13 +87,9 @@ fn max_fragment() -> FragmentSize {
 /// Registrations of the module. Fields are dropped in this order: callers before what they call.
 struct RdsModule {
     _family: Registration<Socket>,
-    _tunables: (
-        Directory<conn::Tunables>,
-        Directory<ib_transport::IbTunables>,
-    ),
+    _ib_tunables: Directory<ib_transport::IbTunables>,
     _views: Views,
-    _listeners: Listeners<Ib>,
-    _connections: Connections,
+    _init_net: Namespace,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,
     _faults: FaultInjection,
@@ -112,12 +109,70 @@ fn log_conflict(error: &Error) {
     }
 }
 
-/// Ends all connections when it is dropped.
+/// Ends all connections of a node when it is dropped.
 struct Connections(Arc<Node>);
 
 impl Drop for Connections {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+/// A network namespace: its node, and the ways into it. Only the initial one has an object.
+///
+/// Dropping it is the teardown of the namespace. When that is done, the node has no connections,
+/// and nothing creates one. Fields are dropped in this order: callers before what they call. Open
+/// sockets of the namespace have to be gone before.
+struct Namespace {
+    _tunables: Directory<conn::Tunables>,
+    _listeners: Listeners<Ib>,
+    connections: Connections,
+}
+
+impl Namespace {
+    /// Creates the object of the initial namespace, to which RDMA devices belong.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    /// - `EADDRINUSE` if other software listens on the CM port.
+    /// - `EEXIST` if a sysctl of the same name exists.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
+    fn new(
+        shared: Arc<SharedState>,
+        transports: Transports,
+        workers: Arc<OwnedQueue>,
+        ib: &Arc<Ib>,
+    ) -> Result<Self> {
+        let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
+        let bounds = Bounds {
+            all: params::max_conns() as usize,
+            per_peer: params::max_conns_per_peer() as usize,
+        };
+        let idle_timeouts = IdleTimeouts::new(params::idle_secs());
+        let node = Node::new(
+            shared,
+            transports,
+            workers,
+            tunables.clone(),
+            bounds,
+            idle_timeouts,
+        )?;
+        let connections = Connections(node);
+        let listeners = Listeners::new(&connections.0, ib)?;
+        Ok(Self {
+            _tunables: Directory::new(tunables).inspect_err(log_conflict)?,
+            _listeners: listeners,
+            connections,
+        })
+    }
+
+    /// Returns the node of the namespace.
+    fn node(&self) -> &Arc<Node> {
+        &self.connections.0
     }
 }
 
@@ -136,44 +191,28 @@ impl kernel::Module for RdsModule {
         let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
         let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
-        let bounds = Bounds {
-            all: params::max_conns() as usize,
-            per_peer: params::max_conns_per_peer() as usize,
-        };
-        let idle_timeouts = IdleTimeouts::new(params::idle_secs());
-        let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
-        let node = Node::new(
-            Some(ib.clone()),
-            queue,
-            workers,
-            tunables.clone(),
-            bounds,
-            idle_timeouts,
-            total_memory() as u64,
-        )?;
+        let loopback = Arc::new(Loop, GFP_KERNEL)?;
+        let transports = Transports::new().with(ib.clone()).with(loopback);
+        let shared = SharedState::new(queue, total_memory() as u64)?;
         let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
-        let connections = Connections(node.clone());
-        let listeners = Listeners::new(&node, &ib)?;
-        let views = Views::new(&node)?;
+        let init_net = Namespace::new(shared, transports, workers, &ib)?;
+        let views = Views::new(init_net.node())?;
         // The first bind should already find its answer cached.
         addrs.start();
-        let tunables = (
-            Directory::new(tunables).inspect_err(log_conflict)?,
-            Directory::new(ib_tunables).inspect_err(log_conflict)?,
-        );
+        let ib_tunables = Directory::new(ib_tunables).inspect_err(log_conflict)?;
         // Registered last: sockets may exist from here on, so no later step may fail.
+        let node = init_net.node().clone();
         let family = Registration::new(module, node).inspect_err(log_conflict)?;
         pr_info!("version {}\n", RELEASE);
         // Same text as C RDS: programs match it.
         pr_info!("Registered RDS/infiniband transport\n");
         Ok(Self {
             _family: family,
-            _tunables: tunables,
+            _ib_tunables: ib_tunables,
             _views: views,
-            _listeners: listeners,
-            _connections: connections,
+            _init_net: init_net,
             _client: client,
             _addr_events: addr_events,
             _faults: faults,

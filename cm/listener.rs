@@ -143,6 +143,7 @@ impl<T: RequestSink> Acceptor<T> {
                 0
             },
             tos: private.tos,
+            transport: self.transport.id(),
         };
         if key.laddr.octets() != private.daddr.0 || key.faddr.octets() != private.saddr.0 {
             return Err(Refusal::Addresses);

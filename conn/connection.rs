@@ -36,7 +36,7 @@ use crate::proto::{
     wire::FragmentSize,
 };
 use crate::recv_pool::Pools;
-use crate::socket::{SndbufCharge, TransportId, Waiters};
+use crate::socket::{SndbufCharge, Waiters};
 use crate::stats::Counter;
 use crate::trace;
 use kernel::{
@@ -269,7 +269,7 @@ impl Connection {
     ) -> Result<Arc<Self>> {
         let fragment = node
             .transports
-            .get(TransportId::Ib)
+            .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let queue = TxQueue {
             state: SendState::new(node.tunables.ack_policy()),

@@ -3,11 +3,13 @@
 //! The key of a connection, and the text forms of its addresses.
 
 use crate::kapi::net::Net;
+use crate::socket::TransportId;
 use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*};
 
 /// Key of a connection. The field order sorts the keys of one local address next to each other.
+/// Connections over different transports may be between the same addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnKey {
     pub(crate) net: Net,
@@ -15,22 +17,24 @@ pub(crate) struct ConnKey {
     pub(crate) faddr: Ipv6Addr,
     pub(crate) scope: u32,
     pub(crate) tos: u8,
+    pub(crate) transport: TransportId,
 }
 
 impl ConnKey {
     /// Returns the least key of a local address, or of the pair if a peer address is given.
-    pub(super) fn least_of(net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> Self {
+    pub(crate) fn least_of(net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> Self {
         Self {
             net,
             laddr,
             faddr: faddr.unwrap_or(Ipv6Addr::UNSPECIFIED),
             scope: 0,
             tos: 0,
+            transport: TransportId::LEAST,
         }
     }
 
     /// Returns `true` if the key has this local address, and this peer address if one is given.
-    pub(super) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
+    pub(crate) fn is_of(&self, net: Net, laddr: Ipv6Addr, faddr: Option<Ipv6Addr>) -> bool {
         self.net == net && self.laddr == laddr && faddr.is_none_or(|faddr| self.faddr == faddr)
     }
 

@@ -7,7 +7,6 @@ use super::{
     key::ConnKey,
     retry_timers::RetryTimers,
     table::{Bounds, ConnTable, Full, Positions, TableSlot},
-    transport::Transport,
     transports::Transports,
     Tunables,
 };
@@ -22,7 +21,7 @@ use crate::kapi::{
 use crate::msg::PongBudget;
 use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
 use crate::recv_pool::Pools;
-use crate::socket::{Bound, NetState, Peer, Socket};
+use crate::socket::{Bound, NetState, Peer, SharedState, Socket};
 use crate::stats::Counter;
 use crate::trace;
 use core::{net::Ipv6Addr, ops::Deref};
@@ -136,19 +135,18 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Creates the node. `memory` is the size of its memory in bytes.
+    /// Creates the node of a network namespace.
     ///
     /// # Errors
     ///
     /// - `ENOMEM`
     pub(crate) fn new(
-        ib: Option<Arc<dyn Transport>>,
-        queue: Arc<OwnedQueue>,
+        shared: Arc<SharedState>,
+        transports: Transports,
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
         bounds: Bounds,
         idle_timeouts: IdleTimeouts,
-        memory: u64,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
@@ -162,7 +160,7 @@ impl Node {
                     },
                     "Node::connections"
                 ),
-                net_state: NetState::new(queue, memory)?,
+                net_state: NetState::new(shared)?,
                 workers,
                 idle_timeouts,
                 retry_timers <- RetryTimers::new(),
@@ -171,7 +169,7 @@ impl Node {
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 retry_work <- kernel::new_delayed_work!("Node::retry_work"),
                 cong_work <- kernel::new_delayed_work!("Node::cong_work"),
-                transports: Transports::new(ib),
+                transports,
             }),
             GFP_KERNEL,
         )

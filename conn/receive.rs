@@ -2,8 +2,8 @@
 
 //! Receive path of a connection, from frames to messages in the queues of sockets.
 //!
-//! A frame stays in its receive buffer. The buffer is returned for posting if its payload was
-//! copied, or goes to the reader with the message. A message is acknowledged once it is in the
+//! A frame stays in the memory of its transport. That memory goes to the reader with the message,
+//! or back to the transport if the payload was copied. A message is acknowledged once it is in the
 //! queue of its socket, or was dropped for good.
 //!
 //! The peer controls all content of a frame. A frame that violates a rule ends the connection, and
@@ -13,11 +13,15 @@
 //! A frame for whose message there is no memory stays with the caller, which passes it again. The
 //! device's worker allocates the memory meanwhile.
 
-use super::{recv_reserve::RecvReserve, violation::Violation, Connection};
+use super::{
+    recv_frame::{FrameOrigin, RecvFrame},
+    recv_reserve::RecvReserve,
+    violation::Violation,
+    Connection,
+};
 use crate::kapi::{
     net::{IpBits, Sock},
     print::pr_warn_ratelimited,
-    rdma::DeviceId,
     sync::{Item, ReadOnce},
 };
 use crate::msg::{Message, PongSlot};
@@ -27,8 +31,7 @@ use crate::proto::{
     rx::{Position, RecvState, Step},
     wire::{Header, PING_PORT, PROBE_PORT},
 };
-use crate::recv_pool::BufMut;
-use crate::socket::{BindKey, Incoming, MsgMeta, Payload, Socket};
+use crate::socket::{BindKey, Incoming, MsgMeta, Payload, RecvBuf, Socket};
 use crate::stats::Counter;
 use kernel::{
     prelude::*,
@@ -38,7 +41,7 @@ use kernel::{
 /// Message of which some fragments have arrived.
 struct Reassembly {
     header: Header,
-    bufs: KVec<BufMut>,
+    bufs: KVec<RecvBuf>,
     /// Payload bytes of every fragment except the last.
     size: u32,
     meta: Option<KBox<MsgMeta>>,
@@ -92,7 +95,7 @@ impl RecvSide {
 
 /// Reason why a frame was not received.
 pub(crate) enum ReceiveError {
-    /// There is no memory for a message. The buffer was not taken.
+    /// There is no memory for a message. The memory of the frame was not taken.
     NoMemory,
     /// The caller must end the connection.
     Violation(Violation),
@@ -106,9 +109,8 @@ impl From<Violation> for ReceiveError {
 
 /// A message, or a fragment of one.
 enum ReceivedPiece<'a> {
-    /// In a buffer, behind a header. The number is the length of both in bytes. The buffer stays
-    /// where it is unless the message needs it.
-    Frame(&'a mut Option<BufMut>, usize),
+    /// The payload of a frame, whose memory the message may take.
+    Frame(RecvFrame<'a>),
     /// Payload of a whole message in a packed frame.
     Shared(&'a [u8]),
 }
@@ -116,31 +118,23 @@ enum ReceivedPiece<'a> {
 impl ReceivedPiece<'_> {
     fn payload(&self) -> &[u8] {
         match self {
-            Self::Frame(buf, len) => buf
-                .as_ref()
-                .and_then(|buf| buf.bytes().get(Header::LEN..*len))
-                .unwrap_or(&[]),
+            Self::Frame(frame) => frame.payload(),
             Self::Shared(payload) => payload,
         }
     }
 
-    /// Returns `true` if copying the payload is better than giving the buffer to the reader.
+    /// Returns `true` if copying the payload is better than giving its memory to the reader.
     fn is_to_be_copied(&self) -> bool {
         match self {
-            // The user is charged for the whole buffer, so it is kept only if a quarter of it is
-            // used.
-            Self::Frame(buf, _) => {
-                let capacity = buf.as_ref().map_or(0, BufMut::capacity);
-                self.payload().len() < capacity / 4
-            }
+            Self::Frame(frame) => frame.is_to_be_copied(),
             Self::Shared(_) => true,
         }
     }
 
-    /// Takes the buffer, if there is one.
-    fn into_buf(self) -> Option<BufMut> {
+    /// Takes the memory, if it is not shared.
+    fn into_buf(self) -> Option<RecvBuf> {
         match self {
-            Self::Frame(buf, _) => buf.take(),
+            Self::Frame(frame) => frame.into_buf(),
             Self::Shared(_) => None,
         }
     }
@@ -156,8 +150,7 @@ enum Complete {
 }
 
 impl Connection {
-    /// Receives a frame of `len` bytes that arrived on `device`. A buffer that is left in `buf` can
-    /// be posted again.
+    /// Receives a frame, and takes its memory if a message needs it.
     ///
     /// `taken` is the number of messages in the frame that earlier attempts have received. Those of
     /// this attempt are added.
@@ -171,12 +164,10 @@ impl Connection {
     /// Softirq; frames of one connection arrive one by one.
     pub(crate) fn receive(
         self: &Arc<Self>,
-        buf: &mut Option<BufMut>,
-        len: u32,
-        device: DeviceId,
+        frame: RecvFrame<'_>,
         taken: &mut u32,
     ) -> Result<(), ReceiveError> {
-        self.try_receive(buf, len as usize, device, taken)
+        self.try_receive(frame, taken)
             .inspect_err(|error| match error {
                 ReceiveError::NoMemory => self.node.stats.inc(Counter::IbRxAllocWait),
                 ReceiveError::Violation(violation) => self.note_violation(violation),
@@ -199,27 +190,25 @@ impl Connection {
 
     fn try_receive(
         self: &Arc<Self>,
-        buf: &mut Option<BufMut>,
-        len: usize,
-        device: DeviceId,
+        frame: RecvFrame<'_>,
         taken: &mut u32,
     ) -> Result<(), ReceiveError> {
         if self.rx_failed.read_once() {
             return Err(Violation::Broken.into());
         }
-        let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
-        let frame = bytes.get(..len).ok_or(Violation::Short(0))?;
-        let (header, payload) = frame
+        let origin = frame.origin();
+        let bytes = frame.bytes().ok_or(Violation::Short(0))?;
+        let (header, payload) = bytes
             .split_first_chunk::<{ Header::LEN }>()
-            .ok_or(Violation::Short(len))?;
+            .ok_or(Violation::Short(bytes.len()))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
         if payload.len() <= header.len as usize {
-            self.take(&header, ReceivedPiece::Frame(buf, len), device)?;
+            self.take(&header, ReceivedPiece::Frame(frame), origin)?;
             *taken = 1;
         } else {
-            for message in Unpacker::new(frame).skip(*taken as usize) {
+            for message in Unpacker::new(bytes).skip(*taken as usize) {
                 let (header, payload) = message.map_err(Violation::Packed)?;
-                self.take(&header, ReceivedPiece::Shared(payload), device)?;
+                self.take(&header, ReceivedPiece::Shared(payload), origin)?;
                 *taken = taken.wrapping_add(1);
             }
             self.node.stats.inc(Counter::IbRxPacked);
@@ -234,7 +223,7 @@ impl Connection {
         self: &Arc<Self>,
         header: &Header,
         piece: ReceivedPiece<'_>,
-        device: DeviceId,
+        origin: FrameOrigin,
     ) -> Result<(), ReceiveError> {
         // First, because a wrong acknowledgement must not cost the message that carries it.
         self.note_ack(header)?;
@@ -296,7 +285,7 @@ impl Connection {
             Complete::Message(mut incoming) => match target {
                 Some(sk) => {
                     if let Some(rkey) = incoming.meta.as_ref().and_then(|it| it.extras.used) {
-                        sk.memory.used(device, rkey);
+                        origin.use_region(&sk, rkey);
                     }
                     match sk.admit(&mut incoming) {
                         Ok(()) => sk.deliver(incoming),
@@ -488,7 +477,7 @@ impl Connection {
             port: header.dport,
             scope: self.key.local_scope(),
         };
-        self.node.binds.lookup(self.key.net, &key)
+        self.node.shared.binds.lookup(self.key.net, &key)
     }
 
     /// Returns `true` if a message has arrived in part.

@@ -7,8 +7,7 @@
 
 use crate::kapi::sync::Item;
 use crate::proto::packed;
-use crate::recv_pool::BufMut;
-use crate::socket::{Incoming, MsgMeta};
+use crate::socket::{Incoming, MsgMeta, RecvBuf};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
@@ -17,7 +16,7 @@ pub(super) struct RecvReserve {
     incoming: Option<Item<Incoming>>,
     /// Room for the payload of a message in a packed frame.
     copy: KVVec<u8>,
-    bufs: KVec<BufMut>,
+    bufs: KVec<RecvBuf>,
     /// Number of buffers for which the last message in fragments needed room.
     fragments: usize,
 }
@@ -43,7 +42,7 @@ impl RecvReserve {
     }
 
     /// Takes a list with room for `count` buffers. Without one, the next reserve has it.
-    pub(super) fn take_list(&mut self, count: usize) -> Option<KVec<BufMut>> {
+    pub(super) fn take_list(&mut self, count: usize) -> Option<KVec<RecvBuf>> {
         if self.bufs.capacity() >= count {
             return Some(core::mem::take(&mut self.bufs));
         }

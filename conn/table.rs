@@ -5,6 +5,7 @@
 use super::key::{ConnKey, ShownAddr};
 use crate::kapi::{net::Net, task::UserId};
 use crate::proto::{attempts, rx::Position};
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -17,7 +18,7 @@ use kernel::{
 pub(crate) struct Bounds {
     /// Total number.
     pub(crate) all: usize,
-    /// Number with one peer address, over all local addresses and types of service.
+    /// Number with one peer address, over all local addresses, types of service and transports.
     pub(crate) per_peer: usize,
 }
 
@@ -360,6 +361,7 @@ struct ByPeer {
     peer: PeerKey,
     laddr: Ipv6Addr,
     tos: u8,
+    transport: TransportId,
 }
 
 impl ByPeer {
@@ -368,6 +370,7 @@ impl ByPeer {
             peer: PeerKey::of(key),
             laddr: key.laddr,
             tos: key.tos,
+            transport: key.transport,
         }
     }
 }

@@ -7,10 +7,14 @@
 //! its [`Link`] carries messages.
 
 use super::{flag::Flag, Connection, TxQueue};
-use crate::kapi::net::{IpBits, Net};
+use crate::kapi::{
+    errno::Errno,
+    net::{IpBits, Net},
+};
 use crate::proto::{info::RdmaPath, keepalive::LinkActivity, wire::FragmentSize};
 use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
@@ -242,14 +246,17 @@ pub(crate) trait Link: Send + Sync {
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 
-/// A transport: a kind of network that reaches other nodes.
+/// A transport: a way to other sockets.
+///
+/// The methods that have an implementation here are those of a transport to other nodes, with
+/// connections. The loop transport does without them.
 pub(crate) trait Transport: Send + Sync {
-    /// Returns the fragment size to propose to peers.
+    /// Returns the identity of the transport. Each transport of a node has its own.
     ///
     /// # Context
     ///
     /// Any context.
-    fn fragment(&self) -> FragmentSize;
+    fn id(&self) -> TransportId;
 
     /// Returns `true` if this transport serves a local address.
     ///
@@ -262,57 +269,83 @@ pub(crate) trait Transport: Send + Sync {
     /// May sleep, unless the answer is cached.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
 
+    /// Returns the fragment size to propose to peers.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::default()
+    }
+
     /// Returns the pools of the device that has a local address. If no device has it, returns pools
     /// for messages that wait until one does.
     ///
     /// # Errors
     ///
+    /// - `ENETUNREACH` if the transport does not reach other nodes.
     /// - `ENOMEM`
     ///
     /// # Context
     ///
     /// May sleep.
-    fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>>;
+    fn pools(&self, _addr: Ipv6Addr, _scope: u32) -> Result<Arc<Pools>> {
+        Err(Errno::NetUnreachable.into())
+    }
 
     /// Returns the RDMA operations, if the transport has them.
     ///
     /// # Context
     ///
     /// Any context.
-    fn rdma(&self) -> Option<&dyn RdmaOps>;
+    fn rdma(&self) -> Option<&dyn RdmaOps> {
+        None
+    }
 
     /// Returns the bytes that all pools hold, including those without a device.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn pool_bytes(&self) -> u64;
+    fn pool_bytes(&self) -> u64 {
+        0
+    }
 
     /// Returns the maximum size of each pool, from which shares of users follow, in bytes.
     ///
     /// # Context
     ///
     /// Any context.
-    fn pool_limit(&self) -> usize;
+    fn pool_limit(&self) -> usize {
+        usize::MAX
+    }
 
-    /// Calls `each` with the name and value of each counter of the transport.
+    /// Calls a function with the name and value of each counter of the transport.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64));
+    fn for_each_counter(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
 
-    /// Calls `each` with the owner's name and the pools, for each device and for those without one.
+    /// Calls a function with the owner's name and the pools, for each device and for those without
+    /// one.
     ///
     /// # Context
     ///
     /// Process context.
-    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools));
+    fn for_each_pools(&self, _each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
     /// Creates an endpoint and starts to resolve the peer's address.
+    ///
+    /// # Errors
+    ///
+    /// - `ENETUNREACH` if the transport does not reach other nodes.
+    /// - Those of the transport.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+    fn resolve(self: Arc<Self>, _connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        Err(Errno::NetUnreachable.into())
+    }
 }

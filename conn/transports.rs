@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registry of the transports to other nodes.
+//! Registry of the transports, and the choice between them.
 
 use super::Transport;
 use crate::kapi::{
@@ -10,17 +10,34 @@ use crate::kapi::{
 use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
 use crate::socket::{Bound, TransportId};
+use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
-/// The transports to other nodes. The loop transport is none of them, because it has no
-/// connections.
+/// The transports of this node, at most one of each kind.
+#[derive(Clone)]
 pub(crate) struct Transports {
     ib: Option<Arc<dyn Transport>>,
+    loopback: Option<Arc<dyn Transport>>,
 }
 
 impl Transports {
-    pub(crate) const fn new(ib: Option<Arc<dyn Transport>>) -> Self {
-        Self { ib }
+    /// Creates an empty registry.
+    pub(crate) const fn new() -> Self {
+        Self {
+            ib: None,
+            loopback: None,
+        }
+    }
+
+    /// Adds a transport, in place of one of its kind.
+    pub(crate) fn with(mut self, transport: Arc<dyn Transport>) -> Self {
+        match transport.id() {
+            TransportId::Ib => self.ib = Some(transport),
+            TransportId::Loop => self.loopback = Some(transport),
+            // This node does not have it yet.
+            TransportId::Tcp => {}
+        }
+        self
     }
 
     /// Returns a transport, if this node has it.
@@ -32,11 +49,21 @@ impl Transports {
     pub(crate) fn get(&self, id: TransportId) -> Option<&Arc<dyn Transport>> {
         match id {
             TransportId::Ib => self.ib.as_ref(),
-            TransportId::Tcp | TransportId::Loop => None,
+            TransportId::Loop => self.loopback.as_ref(),
+            TransportId::Tcp => None,
         }
     }
 
-    /// Returns the transport that serves a local address.
+    /// Returns the transports to other nodes. Only they have pools, counters and connections.
+    #[inline]
+    fn networks(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {
+        self.ib.iter()
+    }
+
+    /// Returns the transport that serves a local address, which is no loopback address.
+    ///
+    /// A program can only select the one network that there is. So its selection excludes no
+    /// network, and is not asked for.
     ///
     /// # Errors
     ///
@@ -58,6 +85,43 @@ impl Transports {
         Ok(ib.claims(net, addr, scope)?.then_some(TransportId::Ib))
     }
 
+    /// Returns the transport that serves a loopback address, unless the program has selected
+    /// another one.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn serving_loopback(
+        &self,
+        net: Net,
+        addr: IpBits,
+        chosen: Option<TransportId>,
+    ) -> Result<Option<TransportId>> {
+        const ID: TransportId = TransportId::Loop;
+        let Some(transport) = self.get(ID).filter(|_| chosen.is_none_or(|it| it == ID)) else {
+            return Ok(None);
+        };
+        Ok(transport.claims(net, addr, 0)?.then_some(ID))
+    }
+
+    /// Returns the transport of messages from a bound socket to an address.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn reaching(&self, bound: &Bound, addr: Ipv6Addr) -> TransportId {
+        // A message to the sender's own address stays on this node.
+        match bound.addr == addr {
+            true => TransportId::Loop,
+            false => bound.transport,
+        }
+    }
+
     /// Returns the RDMA operations of a transport.
     ///
     /// # Errors
@@ -76,7 +140,8 @@ impl Transports {
     ///
     /// # Errors
     ///
-    /// - `ENETUNREACH` if this node does not have the transport of the socket.
+    /// - `ENETUNREACH` if the transport of the socket does not reach other nodes, or this node does
+    ///   not have it.
     /// - `ENOMEM`
     ///
     /// # Context
@@ -94,7 +159,8 @@ impl Transports {
     /// Any context.
     #[inline]
     pub(super) fn pool_limit(&self) -> usize {
-        self.ib.as_ref().map_or(usize::MAX, |ib| ib.pool_limit())
+        let limits = self.networks().map(|transport| transport.pool_limit());
+        limits.min().unwrap_or(usize::MAX)
     }
 
     /// Returns the bytes that all pools hold.
@@ -103,7 +169,8 @@ impl Transports {
     ///
     /// May sleep.
     pub(super) fn pool_bytes(&self) -> u64 {
-        self.ib.as_ref().map_or(0, |ib| ib.pool_bytes())
+        let bytes = self.networks().map(|transport| transport.pool_bytes());
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Calls `each` with the name and value of each counter of the transports.
@@ -112,8 +179,8 @@ impl Transports {
     ///
     /// May sleep.
     pub(super) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        if let Some(ib) = &self.ib {
-            ib.for_each_counter(each);
+        for transport in self.networks() {
+            transport.for_each_counter(each);
         }
     }
 
@@ -123,8 +190,8 @@ impl Transports {
     ///
     /// Process context.
     pub(super) fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
-        if let Some(ib) = &self.ib {
-            ib.for_each_pools(each);
+        for transport in self.networks() {
+            transport.for_each_pools(each);
         }
     }
 }

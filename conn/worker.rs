@@ -23,7 +23,6 @@ use crate::proto::{
     connect::{Action, Event, Inputs, Machine, State},
     wire::CONG_MAP_BYTES,
 };
-use crate::socket::TransportId;
 use crate::stats::Counter;
 use crate::trace;
 use kernel::{
@@ -423,7 +422,7 @@ impl Connection {
     }
 
     fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let transport = self.node.transports.get(TransportId::Ib).ok_or(ENODEV)?;
+        let transport = self.node.transports.get(self.key.transport).ok_or(ENODEV)?;
         worker.endpoint = Some(transport.clone().resolve(self)?);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::{
     qp_context::QpContext,
     recv_ring::RecvRingPolicy,
 };
-use crate::conn::{EndpointEvent, ReceiveError};
+use crate::conn::{EndpointEvent, ReceiveError, RecvFrame};
 use crate::kapi::{
     print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
     rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
@@ -47,10 +47,14 @@ impl QpHandler for QpContext {
             self.connection.node.stats.inc(Counter::IbRxRingGrown);
             self.device.service_later();
         }
-        let device = self.device.id;
         let Received { buf, len } = message;
         let (mut buf, mut parts) = (Some(buf), delayed.unwrap_or(0));
-        let received = self.connection.receive(&mut buf, len, device, &mut parts);
+        let frame = RecvFrame::Dma {
+            buf: &mut buf,
+            len: len as usize,
+            device: self.device.id,
+        };
+        let received = self.connection.receive(frame, &mut parts);
         if let Err(error) = received {
             if let (ReceiveError::NoMemory, Some(buf)) = (error, buf) {
                 ring.delayed = Some(parts);

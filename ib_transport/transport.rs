@@ -19,10 +19,15 @@ use crate::kapi::{
 use crate::proto::{ib_private::Agreed, wire::FragmentSize};
 use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RdmaOps, RemoteMemory};
 use crate::recv_pool::{PoolUsage, Pools};
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
 use kernel::{fmt, prelude::*, sync::Arc};
 
 impl Transport for Ib {
+    fn id(&self) -> TransportId {
+        TransportId::Ib
+    }
+
     fn fragment(&self) -> FragmentSize {
         self.fragment
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Delivers messages between sockets of this node: loopback addresses, and an address to itself.
+//! The loop transport, which delivers messages between sockets of this node: those of loopback
+//! addresses, and those that send to their own address.
 //!
 //! A message goes straight to the queue of the destination socket. It stays charged to the sender
 //! until it is read, and a congested receiver stops its senders. So the buffers of the sockets
@@ -8,18 +9,34 @@
 
 #![deny(unsafe_code)]
 
-use crate::kapi::net::{IpBits, SendMsg, Sock};
+use crate::conn::Transport;
+use crate::kapi::net::{IpBits, Net, SendMsg, Sock};
 use crate::proto::{
     rdma::{Cookie, RdmaExthdrs},
     wire::PING_PORT,
 };
 use crate::socket::{
-    BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, WaitingOn, CHUNK, INLINE,
+    BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, TransportId, WaitingOn, CHUNK,
+    INLINE,
 };
 use crate::stats::Counter;
 use crate::trace;
 use core::net::Ipv6Addr;
 use kernel::{prelude::*, sync::aref::ARef};
+
+/// The loop transport. It has no connections: a socket that sends looks up its [`Destination`].
+pub(crate) struct Loop;
+
+impl Transport for Loop {
+    fn id(&self) -> TransportId {
+        TransportId::Loop
+    }
+
+    /// Claims the loopback addresses of any namespace.
+    fn claims(&self, _: Net, addr: IpBits, _: u32) -> Result<bool> {
+        Ok(addr.is_loopback())
+    }
+}
 
 /// Destination of a message on this node.
 pub(crate) enum Destination {
@@ -46,6 +63,7 @@ impl Destination {
             scope: peer.scope,
         };
         sk.node
+            .shared
             .binds
             .lookup(sk.net, &key)
             .map_or(Self::NoSocket(peer.addr), Self::Socket)

@@ -129,13 +129,8 @@ fn transport_of(
     loopback: bool,
 ) -> Result<TransportId> {
     if loopback {
-        let chosen = sk.control.lock().chosen;
-        return match chosen {
-            None | Some(TransportId::Loop) => Ok(TransportId::Loop),
-            Some(_) => Err(Errno::NoProtocolOption.into()),
-        };
+        return loopback_transport(sk, addr);
     }
-    // A program can select only this transport.
     match sk.node.transports.serving(sk.net, addr, scope) {
         Ok(Some(transport)) => Ok(transport),
         Ok(None) => Err(no_transport(sk, addr)),
@@ -144,6 +139,23 @@ fn transport_of(
             Err(error)
         }
     }
+}
+
+/// Returns the transport that serves a loopback address.
+///
+/// # Errors
+///
+/// - Those of [`transport_of`].
+///
+/// # Context
+///
+/// May sleep.
+// Binding to other addresses takes fewer instructions if this is not inlined.
+#[inline(never)]
+fn loopback_transport(sk: &Sock<Socket>, addr: IpBits) -> Result<TransportId> {
+    let chosen = sk.control.lock().chosen;
+    let found = sk.node.transports.serving_loopback(sk.net, addr, chosen)?;
+    found.ok_or_else(|| no_transport(sk, addr))
 }
 
 /// Counts and traces a failure to find out which device has an address.
@@ -232,7 +244,7 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
             (addr, port, scope, addr.is_loopback())
         }
     };
-    let binds = &sk.node.binds;
+    let binds = &sk.node.shared.binds;
     let any_port = port == 0;
     let port = if any_port { binds.pick_port() } else { port };
     let key = BindKey { addr, port, scope };
@@ -272,7 +284,7 @@ fn refuse(sk: &Sock<Socket>, error: BindError) -> Error {
 fn search_port(sk: &Sock<Socket>, key: BindKey, transport: TransportId) -> Result<(), BindError> {
     const CANDIDATES: usize = 32;
 
-    let binds = &sk.node.binds;
+    let binds = &sk.node.shared.binds;
     let address = binds.address(key.addr);
     let after = key.port.saturating_add(1);
     let candidates = iter::repeat_with(|| binds.pick_port()).take(CANDIDATES);

@@ -28,9 +28,6 @@ use crate::uapi::{
 use core::net::Ipv6Addr;
 use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 
-/// Name of the transport to other nodes. The loop transport has no connections.
-const TRANSPORT: &str = "infiniband";
-
 /// Maximum buffer length. C RDS refuses buffers within a page of `INT_MAX`.
 // CAST: a page has far less bytes.
 const MAX_LEN: c_int = c_int::MAX - PAGE_SIZE as c_int + 1;
@@ -222,7 +219,7 @@ fn connections(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usi
             next_rx: now.next_rx,
             laddr: key.laddr,
             faddr: key.faddr,
-            transport: TRANSPORT,
+            transport: key.transport.name(),
             flags: now.flags,
             tos: key.tos,
         })
@@ -265,6 +262,7 @@ fn for_each_socket(
     mut each: impl FnMut(&Sock<Socket>, (Ipv6Addr, u16)) -> Result,
 ) -> Result {
     sk.node
+        .shared
         .binds
         .try_for_each(sk.net, |other| match other.bound() {
             Some(bound) => each(other, (bound.addr, bound.port)),

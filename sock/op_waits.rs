@@ -86,7 +86,7 @@ pub(super) fn await_bounce(
         let bytes = request.bounce_bytes();
         BounceCharge::new(&sk.node, account, bytes, limit)
     };
-    let room = &sk.node.bounce_room;
+    let room = &sk.node.shared.bounce_room;
     let mut held = false;
     loop {
         let charge = take();

@@ -32,7 +32,7 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
-        let creator = node.accounts.of_caller()?;
+        let creator = node.shared.accounts.of_caller()?;
         Ok(Socket::new(node.clone(), net, creator))
     }
 
@@ -44,7 +44,7 @@ impl Protocol for Socket {
         // congestion.
         sk.close_receive();
         if let Some(bound) = sk.bound() {
-            sk.node.binds.unbind(sk, bound);
+            sk.node.shared.binds.unbind(sk, bound);
         }
         sk.set_traces(Traces::NONE);
         sk.stop_waiting();

@@ -126,14 +126,14 @@ fn choose_transport(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Result {
     if wanted != TransportId::Tcp as c_int && !sk.net.is_init() {
         return Err(Errno::WrongProtocolType.into());
     }
-    if wanted != TransportId::Ib as c_int || sk.node.transports.get(TransportId::Ib).is_none() {
-        return Err(Errno::NoProtocolOption.into());
-    }
+    let wanted = TransportId::from_option(wanted)
+        .filter(|id| sk.node.transports.get(*id).is_some())
+        .ok_or(Errno::NoProtocolOption)?;
     let mut control = sk.control.lock();
     if control.chosen.is_some() {
         return Err(Errno::NotSupported.into());
     }
-    control.chosen = Some(TransportId::Ib);
+    control.chosen = Some(wanted);
     Ok(())
 }
 

@@ -362,8 +362,8 @@ fn route(
     peer: &Peer,
     last: Option<CachedRoute>,
 ) -> Result<Route> {
-    // A message to the sender's own address stays on this node.
-    if bound.transport == TransportId::Loop || bound.addr == peer.addr {
+    let transport = sk.node.transports.reaching(bound, peer.addr);
+    if transport == TransportId::Loop {
         if let Some(CachedRoute::Socket(target)) = last {
             if leads_to(&target, peer) {
                 return Ok(Route::Loop(Destination::Socket(target)));
@@ -385,6 +385,7 @@ fn route(
         } else {
             bound.scope
         },
+        transport,
     };
     if let Some(CachedRoute::Connection(last)) = last {
         if last.key == key && !last.has_ended() {

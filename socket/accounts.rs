@@ -143,7 +143,7 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn charge_unread(&self, node: &Node, more: Unread) {
-        node.accounts.unread.add(more);
+        node.shared.accounts.unread.add(more);
         self.unread.add(more);
         self.update_tight(node);
     }
@@ -155,8 +155,15 @@ impl Account {
     /// Any context.
     pub(crate) fn uncharge_unread(&self, node: &Node, less: Unread) {
         self.unread.subtract(less);
-        node.accounts.unread.subtract(less);
+        node.shared.accounts.unread.subtract(less);
         self.update_tight(node);
+    }
+
+    /// Returns the unread messages of the user, and those of all users.
+    #[inline]
+    fn unread_sums(&self, node: &Node) -> (Unread, Unread) {
+        let all = &node.shared.accounts.unread;
+        (self.unread.read_once(), all.read_once())
     }
 
     /// Returns `true` if the ports of the user count as congested earlier.
@@ -185,7 +192,7 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn usage(&self, node: &Node) -> Usage {
-        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
+        let (own, all) = self.unread_sums(node);
         rcvbuf::usage(own, all, node.pool_limit() as u64)
     }
 
@@ -195,12 +202,12 @@ impl Account {
     ///
     /// Any context.
     pub(crate) fn takes_short(&self, node: &Node) -> bool {
-        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
+        let (own, all) = self.unread_sums(node);
         rcvbuf::takes_short(own, all, node.pool_limit() as u64)
     }
 
     fn update_tight(&self, node: &Node) {
-        let (own, all) = (self.unread.read_once(), node.accounts.unread.read_once());
+        let (own, all) = self.unread_sums(node);
         let limit = node.pool_limit() as u64;
         let tight = rcvbuf::usage(own, all, limit) != Usage::Small;
         if tight != self.is_tight() {

@@ -88,14 +88,14 @@ impl BounceCharge {
         bytes: usize,
         limit: usize,
     ) -> Option<Self> {
-        let mut all = node.bounce_room.held.read_once();
+        let mut all = node.shared.bounce_room.held.read_once();
         loop {
             let own = account.map_or(0, |account| account.bounced.read_once());
             if !may_bounce(own, all, limit) {
                 return None;
             }
             let more = all.saturating_add(bytes);
-            match node.bounce_room.held.cmpxchg(all, more, Full) {
+            match node.shared.bounce_room.held.cmpxchg(all, more, Full) {
                 Ok(_) => break,
                 Err(now) => all = now,
             }
@@ -117,7 +117,7 @@ impl Drop for BounceCharge {
         if let Some(account) = &self.account {
             account.bounced.fetch_sub(self.bytes, Relaxed);
         }
-        let room = &self.node.bounce_room;
+        let room = &self.node.shared.bounce_room;
         room.held.fetch_sub(self.bytes, Full);
         if room.is_awaited.read_once() && room.is_awaited.xchg(false, Full) {
             self.node.queue.enqueue::<_, 0>(room.clone());

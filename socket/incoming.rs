@@ -6,10 +6,9 @@
 //! Dropping the message returns those buffers to their pool. If there is no memory for a copy, the
 //! message keeps its buffers or is dropped.
 
-use super::{MsgMeta, SndbufCharge, Stamps};
+use super::{MsgMeta, RecvBuf, SndbufCharge, Stamps};
 use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::{rcvbuf::Unread, rdma::RdmaExthdrs, wire::Header};
-use crate::recv_pool::BufMut;
+use crate::proto::{rcvbuf::Unread, rdma::RdmaExthdrs};
 use core::net::Ipv6Addr;
 use kernel::{alloc::AllocError, prelude::*};
 
@@ -43,29 +42,23 @@ pub(crate) enum Payload {
     Chunk(KVVec<u8>),
     /// In several allocations.
     Chunks(KVec<KVVec<u8>>),
-    /// In the receive buffer, behind the header.
-    One(BufMut),
-    /// In several receive buffers, behind their headers. All but the last have this many bytes of
+    /// In the memory in which it arrived.
+    One(RecvBuf),
+    /// In the memory in which its fragments arrived. All but the last have this many bytes of
     /// payload.
-    Many(KVec<BufMut>, u32),
+    Many(KVec<RecvBuf>, u32),
 }
 
 impl Incoming {
     /// Calls `f` with the pieces of the payload in order, until it fails.
     fn try_for_each(&self, mut f: impl FnMut(&[u8]) -> Result) -> Result {
-        /// Returns the first `len` bytes of payload in a buffer.
-        fn behind_header(buf: &BufMut, len: usize) -> &[u8] {
-            let end = Header::LEN.saturating_add(len);
-            buf.bytes().get(Header::LEN..end).unwrap_or(&[])
-        }
-
         let len = self.len as usize;
         match &self.payload {
-            Payload::One(buf) => f(behind_header(buf, len)),
+            Payload::One(buf) => f(buf.payload(len)),
             Payload::Many(bufs, size) => {
                 let mut left = len;
                 bufs.iter().try_for_each(|buf| {
-                    let piece = behind_header(buf, left.min(*size as usize));
+                    let piece = buf.payload(left.min(*size as usize));
                     left = left.saturating_sub(piece.len());
                     f(piece)
                 })
@@ -292,7 +285,7 @@ impl Incoming {
             Payload::Inline => 0,
             Payload::Chunk(_) | Payload::Chunks(_) => size_of_copy(self.len as usize),
             Payload::One(buf) => buf.true_size(),
-            Payload::Many(bufs, _) => bufs.iter().map(BufMut::true_size).sum(),
+            Payload::Many(bufs, _) => bufs.iter().map(RecvBuf::true_size).sum(),
         }
     }
 

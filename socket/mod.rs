@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of sockets: receive queue, charges, notifications and memory regions, and what all sockets
-//! share.
+//! State of sockets: receive queue, charges, notifications and memory regions; what the sockets of
+//! a network namespace share, and what all sockets share.
 
 #![deny(unsafe_code)]
 
@@ -17,18 +17,21 @@ mod net_state;
 mod notify_queue;
 mod overrun;
 mod reader_lock;
+mod recv_buf;
 mod send_room;
 mod shared_room;
+mod shared_state;
 mod sndbuf_charge;
 mod stamps;
 mod state;
+mod transport_id;
 mod unread;
 mod upper;
 mod waiters;
 mod waiting;
 
 pub(crate) use accounts::{Account, AccountRef, Accounts};
-pub(crate) use address::{Bound, Peer, TransportId};
+pub(crate) use address::{Bound, Peer};
 pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
 pub(crate) use bounce_room::{BounceCharge, BounceRoom};
 pub(crate) use incoming::{Incoming, Keep, Payload, CHUNK, INLINE};
@@ -38,9 +41,12 @@ pub(crate) use memory::{Ending, RegionKey};
 pub(crate) use msg_meta::MsgMeta;
 pub(crate) use net_state::{map_key, NetState};
 pub(crate) use notify_queue::Notification;
+pub(crate) use recv_buf::RecvBuf;
+pub(crate) use shared_state::SharedState;
 pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
 pub(crate) use stamps::{BadTraces, Stamps, Traces};
 pub(crate) use state::{CachedRoute, Socket};
+pub(crate) use transport_id::TransportId;
 pub(crate) use upper::{Upper, UpperConnection, UpperNode};
 pub(crate) use waiters::Waiters;
 pub(crate) use waiting::WaitingOn;

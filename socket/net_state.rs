@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that sockets share: bind table, congestion maps of local addresses, accounts of users and
+//! State that the sockets of a network namespace share: congestion maps of local addresses, and
 //! counters.
 
-use super::{Accounts, BindTable, BounceRoom, Bound, MsgMeta, TransportId};
+use super::{Bound, MsgMeta, SharedState, TransportId};
 use crate::cong::{MapKey, Registry};
 use crate::kapi::{
     net::Net,
     sync::{OwnedQueue, ReadOnce},
 };
-use crate::proto::rcvbuf;
 use crate::stats::{Counter, Stats};
 use crate::trace;
 use kernel::{
@@ -20,26 +19,21 @@ use kernel::{
     },
 };
 
-/// State that the sockets of this node share, of all its network namespaces.
+/// State that the sockets of a network namespace share.
 pub(crate) struct NetState {
+    /// What the sockets of all namespaces share.
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) stats: Stats,
-    pub(crate) binds: BindTable,
     /// Congestion maps of the addresses of this node.
     pub(crate) cong: Registry,
-    /// Bytes of unread messages that a socket may have in any case.
-    pub(super) overrun_floor: u64,
-    /// Charges of users for shared memory.
-    pub(crate) accounts: Arc<Accounts>,
-    pub(crate) bounce_room: Arc<BounceRoom>,
     /// Number of sockets that request timestamps of the receive path.
     tracing: Atomic<u32>,
-    /// Runs work items of sockets, and the periodic checks of all connections. Its work never waits
-    /// for a peer.
+    /// The workqueue of [`SharedState`].
     pub(crate) queue: Arc<OwnedQueue>,
 }
 
 impl NetState {
-    /// Creates the state of a node with `memory` bytes.
+    /// Creates the state of a namespace without sockets.
     ///
     /// # Errors
     ///
@@ -48,16 +42,13 @@ impl NetState {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(queue: Arc<OwnedQueue>, memory: u64) -> Result<Self> {
+    pub(crate) fn new(shared: Arc<SharedState>) -> Result<Self> {
         Ok(Self {
+            queue: shared.queue.clone(),
+            shared,
             stats: Stats::new()?,
-            binds: BindTable::new(memory)?,
             cong: Registry::new()?,
-            overrun_floor: rcvbuf::overrun_floor(memory),
-            accounts: Accounts::new()?,
-            bounce_room: BounceRoom::new()?,
             tracing: Atomic::new(0),
-            queue,
         })
     }
 

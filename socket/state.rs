@@ -9,7 +9,7 @@
 //! dropped and counted.
 
 use super::{
-    address::{Peer, TransportId},
+    address::Peer,
     cong_notify::CongNotify,
     memory::Memory,
     notify_queue::NotifyQueue,
@@ -18,7 +18,7 @@ use super::{
     unread::UnreadInfo,
     upper::{Connection, Node},
     waiting::WaitingOn,
-    AccountRef, Incoming, Keep, Traces, UpperNode, Waiters,
+    AccountRef, Incoming, Keep, Traces, TransportId, UpperNode, Waiters,
 };
 use crate::kapi::{
     net::{poll, Net, Sock},
@@ -483,7 +483,8 @@ impl Sock<Socket> {
     /// The limit is not halved. The kernel doubles the value that the program sets, to allow for
     /// overhead of messages, and [`Incoming::cost`] includes that overhead.
     fn update_congested(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
-        let overrun = is_overrun(recv.bytes as u64, limit as u64, self.node.overrun_floor);
+        let floor = self.node.shared.overrun_floor;
+        let overrun = is_overrun(recv.bytes as u64, limit as u64, floor);
         if overrun != self.is_overrun() {
             self.overrun.store(overrun, Relaxed);
         }

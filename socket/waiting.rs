@@ -61,7 +61,7 @@ impl Socket {
     pub(crate) fn account(&self) -> Result<Option<&Arc<Account>>> {
         if self.creator.is_none() && self.sender.as_ref().is_none() {
             // Another caller may have set it meanwhile; then that account stays.
-            let sender = self.node.accounts.of_caller()?;
+            let sender = self.node.shared.accounts.of_caller()?;
             if sender.is_some() {
                 self.is_charged.store(true, Relaxed);
             }

@@ -13,6 +13,7 @@ mod suite {
             attempts::{MOST, MOST_REPEATED},
             rx::RecvState,
         },
+        socket::TransportId,
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
@@ -40,6 +41,43 @@ mod suite {
         assert!(table.remove(&key(2, 9, 0)).is_some());
         assert_eq!(add(&mut table, key(3, 9, 0))?, Ok(()));
         assert_eq!(add(&mut table, key(4, 9, 0))?, full);
+        Ok(())
+    }
+
+    #[test]
+    fn transports_have_connections_between_the_same_addresses() -> Result {
+        let mut table = table(100, 2);
+        assert_eq!(add(&mut table, key(1, 9, 0))?, Ok(()));
+        assert_eq!(add(&mut table, over_tcp(key(1, 9, 0)))?, Ok(()));
+        assert_eq!(table.len(), 2);
+        // The limit of a peer counts both.
+        let full = Err(Full::Peer(addr(9), 2));
+        assert_eq!(table.has_room(&key(2, 9, 0), None), full);
+        // Both are among those of the local address.
+        let (local, peer) = (addr(1), Some(addr(9)));
+        let least = ConnKey::least_of(Net::init(), local, peer);
+        let mut seen = 0;
+        let mut next = table.cursor_lower_bound_mut(&least);
+        while let Some(cursor) = next {
+            assert!(cursor.current().0.is_of(Net::init(), local, peer));
+            seen += 1;
+            next = cursor.move_next();
+        }
+        assert_eq!(seen, 2);
+        assert_eq!(table.remove(&key(1, 9, 0)), Some(1));
+        assert!(table.get(&key(1, 9, 0)).is_none());
+        assert_eq!(table.get(&over_tcp(key(1, 9, 0))), Some(&1));
+        Ok(())
+    }
+
+    #[test]
+    fn each_transport_has_its_position() -> Result {
+        let mut positions = positions(10, 10);
+        keep(&mut positions, key(1, 9, 0))?;
+        assert!(positions.remove(&over_tcp(key(1, 9, 0))).is_none());
+        keep(&mut positions, over_tcp(key(1, 9, 0)))?;
+        assert!(positions.remove(&key(1, 9, 0)).is_some());
+        assert!(positions.remove(&over_tcp(key(1, 9, 0))).is_some());
         Ok(())
     }
 
@@ -337,6 +375,13 @@ mod suite {
         Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)
     }
 
+    fn over_tcp(key: ConnKey) -> ConnKey {
+        ConnKey {
+            transport: TransportId::Tcp,
+            ..key
+        }
+    }
+
     fn key(local: u16, peer: u16, tos: u8) -> ConnKey {
         ConnKey {
             net: Net::init(),
@@ -344,6 +389,7 @@ mod suite {
             faddr: addr(peer),
             scope: 0,
             tos,
+            transport: TransportId::Ib,
         }
     }
 }

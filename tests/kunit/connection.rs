@@ -9,10 +9,11 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Request,
-            Tunables, TxQueue,
+            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node,
+            ReceiveError, RecvFrame, Request, Transports, Tunables, TxQueue,
         },
         kapi::{
+            errno::Errno,
             net::Net,
             rdma::DeviceId,
             sync::{new_spinlock_bh, Completion, OwnedQueue, SpinLockBh},
@@ -26,8 +27,8 @@ mod suite {
             tx::Pressure,
             wire::{FragmentSize, Header, CONG_MAP_BYTES},
         },
-        recv_pool::{Context, Counters, Limit, Limits, Pools, Unmapped},
-        socket::TransportId,
+        recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools, Unmapped},
+        socket::{SharedState, TransportId},
     };
     use kernel::{
         fmt,
@@ -202,6 +203,42 @@ mod suite {
         Ok(())
     }
 
+    /// Passes a frame of `len` bytes to a connection.
+    fn receive(connection: &Arc<Connection>, buf: BufMut, len: usize) -> Result<(), ReceiveError> {
+        let frame = RecvFrame::Dma {
+            buf: &mut Some(buf),
+            len,
+            device: DeviceId(1),
+        };
+        connection.receive(frame, &mut 0)
+    }
+
+    #[test]
+    fn the_end_of_a_namespace_leaves_others_alone() -> Result {
+        let bench = Bench::new(true)?;
+        let first = bench.connect()?;
+        let node = new_node(&bench.node.shared, &bench.node.transports, &bench.queue)?;
+        let connect = || {
+            let pools = || Ok(bench.fake.unmapped.pools().clone());
+            node.connection(transport::key(), None, pools)
+                .map_err(Error::from)
+        };
+        let second = connect()?;
+        node.stop();
+        let again = connect().err();
+        let ended = (first.has_ended(), second.has_ended());
+        let sent = bench.send(&first, 1);
+        let queued = [&bench.node, &node].map(|node| transport::counted(node, "send_queued"));
+        let (ups, _) = bench.end();
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!(ended, (false, true));
+        assert_eq!(again, Some(Errno::NetDown.into()));
+        assert_eq!(sent, Ok(()));
+        assert_eq!(queued, [2, 0]);
+        assert_eq!(ups, 1);
+        Ok(())
+    }
+
     /// Receives a header that acknowledges all messages up to `ack`.
     fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
@@ -214,8 +251,7 @@ mod suite {
         };
         let head = frame.bytes_mut().first_chunk_mut().ok_or(EINVAL)?;
         header.emit(head);
-        let len = Header::LEN as u32;
-        let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
+        let received = receive(connection, frame, Header::LEN);
         received.map_err(|_| EINVAL)?;
         Ok(())
     }
@@ -290,11 +326,30 @@ mod suite {
             bytes.fill(0xff);
             let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
             Header::congestion_update(0, 1).emit(header);
-            let len = SIZE.bytes() + Header::LEN as u32;
-            let received = connection.receive(&mut Some(frame), len, DeviceId(1), &mut 0);
+            let len = SIZE.bytes() as usize + Header::LEN;
+            let received = receive(connection, frame, len);
             received.map_err(|_| EINVAL)?;
         }
         Ok(connection.is_congested(PORT))
+    }
+
+    /// Creates the node of a namespace.
+    fn new_node(
+        shared: &Arc<SharedState>,
+        transports: &Transports,
+        queue: &Arc<OwnedQueue>,
+    ) -> Result<Arc<Node>> {
+        Node::new(
+            shared.clone(),
+            transports.clone(),
+            queue.clone(),
+            Arc::new(Tunables::new(), GFP_KERNEL)?,
+            Bounds {
+                all: 10,
+                per_peer: 10,
+            },
+            IdleTimeouts::new(0),
+        )
     }
 
     /// A node that reaches its peers through [`Fake`].
@@ -325,18 +380,9 @@ mod suite {
                 meanwhile <- new_spinlock_bh!(None, "rds_kunit_meanwhile"),
             });
             let fake = Arc::pin_init(fake, GFP_KERNEL)?;
-            let node = Node::new(
-                Some(fake.clone()),
-                queue.clone(),
-                queue.clone(),
-                Arc::new(Tunables::new(), GFP_KERNEL)?,
-                Bounds {
-                    all: 10,
-                    per_peer: 10,
-                },
-                IdleTimeouts::new(0),
-                1 << 20,
-            )?;
+            let shared = SharedState::new(queue.clone(), 1 << 20)?;
+            let transports = Transports::new().with(fake.clone());
+            let node = new_node(&shared, &transports, &queue)?;
             Ok(Self { queue, fake, node })
         }
 

@@ -24,6 +24,7 @@ mod rdma;
 mod recv_pool;
 mod rx;
 pub(crate) mod transport;
+mod transports;
 mod tx;
 #[path = "../vectors.rs"]
 mod vectors;

@@ -5,10 +5,10 @@
 use crate::conn::{ConnKey, Connection, Endpoint, Node, Transport};
 use crate::kapi::net::{IpBits, Net};
 use crate::proto::wire::FragmentSize;
-use crate::rdma_mem::RdmaOps;
 use crate::recv_pool::Pools;
+use crate::socket::TransportId;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{prelude::*, sync::Arc};
 
 /// A suite's own transport. It serves all addresses and has no program memory.
 pub(crate) trait WithoutMemory: Send + Sync {
@@ -20,6 +20,10 @@ pub(crate) trait WithoutMemory: Send + Sync {
 }
 
 impl<T: WithoutMemory> Transport for T {
+    fn id(&self) -> TransportId {
+        TransportId::Ib
+    }
+
     fn fragment(&self) -> FragmentSize {
         FragmentSize::K4
     }
@@ -31,22 +35,6 @@ impl<T: WithoutMemory> Transport for T {
     fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
         WithoutMemory::pools(self)
     }
-
-    fn rdma(&self) -> Option<&dyn RdmaOps> {
-        None
-    }
-
-    fn pool_bytes(&self) -> u64 {
-        0
-    }
-
-    fn pool_limit(&self) -> usize {
-        usize::MAX
-    }
-
-    fn for_each_counter(&self, _: &mut dyn FnMut(&'static str, u64)) {}
-
-    fn for_each_pools(&self, _: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
     fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         WithoutMemory::resolve(self, connection)
@@ -61,6 +49,7 @@ pub(crate) fn key() -> ConnKey {
         faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2),
         scope: 0,
         tos: 0,
+        transport: TransportId::Ib,
     }
 }
 

@@ -2,7 +2,9 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
-use crate::conn::{Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node};
+use crate::conn::{
+    Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Transports,
+};
 use crate::ib_transport::{
     client::Member,
     device::DeviceUse,
@@ -27,6 +29,7 @@ use crate::proto::{
     wire::{Flags, FragmentSize, Header},
 };
 use crate::recv_pool::{BufMut, Counters, Limit, Limits, Pools};
+use crate::socket::SharedState;
 use crate::stats::Counter;
 use kernel::{
     prelude::*,
@@ -123,8 +126,8 @@ impl Bench {
             GFP_KERNEL,
         )?;
         let node = Node::new(
-            Some(wire.clone()),
-            queue.clone(),
+            SharedState::new(queue.clone(), 1 << 20)?,
+            Transports::new().with(wire.clone()),
             workers.clone(),
             Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
             Bounds {
@@ -132,7 +135,6 @@ impl Bench {
                 per_peer: 10,
             },
             IdleTimeouts::new(0),
-            1 << 20,
         )?;
         let member = ib.added(fake.device())?;
         Ok(Self {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames as transports pass them to a connection.
+//!
+//! Each transport keeps frames in memory of its own, which is a variant of [`RecvFrame`]. The
+//! receive path handles all kinds in the same way.
+
+use crate::kapi::{net::Sock, rdma::DeviceId};
+use crate::proto::wire::Header;
+use crate::recv_pool::BufMut;
+use crate::socket::{RecvBuf, Socket};
+
+/// A frame of a peer.
+pub(crate) enum RecvFrame<'a> {
+    /// In a receive buffer. A buffer that no message takes is left in `buf`, and can be posted
+    /// again.
+    Dma {
+        buf: &'a mut Option<BufMut>,
+        /// Length of header and payload in bytes.
+        len: usize,
+        /// The device that received it.
+        device: DeviceId,
+    },
+}
+
+impl RecvFrame<'_> {
+    /// Returns header and payload. `None` if the memory has less than the length of the frame.
+    #[inline]
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Dma { buf, len, .. } => {
+                let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
+                bytes.get(..*len)
+            }
+        }
+    }
+
+    /// Returns the payload. It is empty without a payload, or if the buffer has been taken.
+    #[inline]
+    pub(super) fn payload(&self) -> &[u8] {
+        match self {
+            Self::Dma { buf, len, .. } => buf
+                .as_ref()
+                .and_then(|buf| buf.bytes().get(Header::LEN..*len))
+                .unwrap_or(&[]),
+        }
+    }
+
+    /// Returns `true` if copying the payload is better than giving the memory to the reader.
+    #[inline]
+    pub(super) fn is_to_be_copied(&self) -> bool {
+        match self {
+            // The user is charged for the whole buffer, so it is kept only if a quarter of it is
+            // used.
+            Self::Dma { buf, .. } => {
+                let capacity = buf.as_ref().map_or(0, BufMut::capacity);
+                self.payload().len() < capacity / 4
+            }
+        }
+    }
+
+    /// Takes the memory, if it has not been taken before.
+    #[inline]
+    pub(super) fn into_buf(self) -> Option<RecvBuf> {
+        match self {
+            Self::Dma { buf, .. } => buf.take().map(RecvBuf::Dma),
+        }
+    }
+
+    /// Returns the origin of the frame.
+    #[inline]
+    pub(super) fn origin(&self) -> FrameOrigin {
+        match self {
+            Self::Dma { device, .. } => FrameOrigin::Rdma(*device),
+        }
+    }
+}
+
+/// Origin of a frame, which gives a meaning to the keys of memory regions in it.
+#[derive(Clone, Copy)]
+pub(super) enum FrameOrigin {
+    /// A peer that is connected with this device. Keys in its frames refer to the device.
+    Rdma(DeviceId),
+}
+
+impl FrameOrigin {
+    /// Handles the use of a memory region of the receiving socket by the peer.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn use_region(self, sk: &Sock<Socket>, rkey: u32) {
+        match self {
+            Self::Rdma(device) => sk.memory.used(device, rkey),
+        }
+    }
+}
