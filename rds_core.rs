@@ -23,23 +23,44 @@ mod trace;
 mod uapi;
 
 use cm::{
-    laddr::{AddrEvents, LocalAddrs},
-    Listeners,
+    laddr::{
+        AddrEvents,
+        LocalAddrs, //
+    },
+    Listeners, //
 };
-use conn::{Bounds, Node, Transports, Views};
+use conn::{
+    Bounds,
+    Node,
+    Transports,
+    Views, //
+};
 use ib_transport::Ib;
 use kapi::{
     net::Registration,
-    rdma::{ClientRegistration, FaultInjection},
+    rdma::{
+        ClientRegistration,
+        FaultInjection, //
+    },
     shrinker::total_memory,
     sync::OwnedQueue,
-    sysctl::Directory,
+    sysctl::Directory, //
 };
 use kernel::sync::Arc;
 use loop_transport::Loop;
-use proto::{idle::IdleTimeouts, wire::FragmentSize};
-use recv_pool::{Counters, Limit, Limits};
-use socket::{SharedState, Socket};
+use proto::{
+    idle::IdleTimeouts,
+    wire::FragmentSize, //
+};
+use recv_pool::{
+    Counters,
+    Limit,
+    Limits, //
+};
+use socket::{
+    SharedState,
+    Socket, //
+};
 
 #[cfg(rds_kunit)]
 #[path = "tests/kunit/mod.rs"]

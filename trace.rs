@@ -9,9 +9,17 @@
 
 #![deny(unsafe_code)]
 
-use crate::bindings::{self, tracepoints};
-use crate::proto::connect::{Event, State};
-use crate::stats::Counter;
+use crate::{
+    bindings::{
+        self,
+        tracepoints, //
+    },
+    proto::connect::{
+        Event,
+        State, //
+    },
+    stats::Counter, //
+};
 use core::net::Ipv6Addr;
 
 /// Identity of a connection in a trace event.

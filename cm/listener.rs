@@ -11,21 +11,52 @@
 //! sender that claims another address gets no answer. A request that also forges the GIDs looks
 //! like one of the true owner: it ends the existing connection.
 
-use crate::conn::{ConnKey, NoConnection, Node, Request, Transport};
-use crate::kapi::{
-    errno::Errno,
-    net::Net,
-    print::pr_warn_ratelimited,
-    rdma::{IbDevice, IncomingRequest, Listener, RequestHandler},
+use crate::{
+    conn::{
+        ConnKey,
+        NoConnection,
+        Node,
+        Request,
+        Transport, //
+    },
+    kapi::{
+        errno::Errno,
+        net::Net,
+        print::pr_warn_ratelimited,
+        rdma::{
+            IbDevice,
+            IncomingRequest,
+            Listener,
+            RequestHandler, //
+        }, //
+    },
+    proto::ib_private::{
+        negotiate,
+        Addr,
+        Agreed,
+        Private,
+        PrivateError,
+        Reject,
+        Rejection,
+        RoceGid,
+        PORT_V4,
+        PORT_V6, //
+    },
+    recv_pool::Pools,
+    stats::Counter,
+    trace, //
 };
-use crate::proto::ib_private::{
-    negotiate, Addr, Agreed, Private, PrivateError, Reject, Rejection, RoceGid, PORT_V4, PORT_V6,
+use core::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr,
+    SocketAddr, //
 };
-use crate::recv_pool::Pools;
-use crate::stats::Counter;
-use crate::trace;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Backlog of each listener: requests that wait for their handler.
 const BACKLOG: u16 = 128;

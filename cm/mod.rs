@@ -10,4 +10,7 @@
 pub(crate) mod laddr;
 mod listener;
 
-pub(crate) use listener::{Listeners, RequestSink};
+pub(crate) use listener::{
+    Listeners,
+    RequestSink, //
+};

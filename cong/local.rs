@@ -2,11 +2,19 @@
 
 //! Congestion maps of this node's addresses: one bit for each full port.
 
-use crate::kapi::{
-    net::Net,
-    sync::{new_spinlock_bh, SpinLockBh},
+use crate::{
+    kapi::{
+        net::Net,
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        }, //
+    },
+    proto::{
+        cong_bits,
+        cong_pace::MapPace, //
+    }, //
 };
-use crate::proto::{cong_bits, cong_pace::MapPace};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 

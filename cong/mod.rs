@@ -11,5 +11,9 @@
 mod local;
 mod remote;
 
-pub(crate) use local::{MapKey, NextRound, Registry};
+pub(crate) use local::{
+    MapKey,
+    NextRound,
+    Registry, //
+};
 pub(crate) use remote::Remote;

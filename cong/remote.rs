@@ -2,11 +2,20 @@
 
 //! Congestion map that a peer has sent: one bit for each full port.
 
-use crate::kapi::sync::{new_spinlock_bh, ReadOnce, SpinLockBh};
-use crate::proto::cong_bits;
+use crate::{
+    kapi::sync::{
+        new_spinlock_bh,
+        ReadOnce,
+        SpinLockBh, //
+    },
+    proto::cong_bits, //
+};
 use kernel::{
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 type Bits = [u64; cong_bits::WORDS];

@@ -6,16 +6,28 @@
 //! the sweep work of `cancel.rs`.
 
 use super::{
-    connection::{Tx, TxQueue},
-    Connection,
+    connection::{
+        Tx,
+        TxQueue, //
+    },
+    Connection, //
 };
-use crate::kapi::sync::{Fifo, ReadOnce, SpinLockBhGuard};
-use crate::msg::Message;
-use crate::proto::tx::AckError;
-use crate::stats::Counter;
+use crate::{
+    kapi::sync::{
+        Fifo,
+        ReadOnce,
+        SpinLockBhGuard, //
+    },
+    msg::Message,
+    proto::tx::AckError,
+    stats::Counter, //
+};
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Maximum number of acknowledged messages that are removed while the lock is held.

@@ -3,19 +3,34 @@
 //! Removes messages from a connection's queues before the peer has acknowledged them.
 
 use super::{
-    info::{QueueKind, BATCH},
-    Connection,
+    info::{
+        QueueKind,
+        BATCH, //
+    },
+    Connection, //
 };
-use crate::kapi::{
-    net::Sock,
-    sync::{Fifo, Pick, Walk},
-    task::without_io,
+use crate::{
+    kapi::{
+        net::Sock,
+        sync::{
+            Fifo,
+            Pick,
+            Walk, //
+        },
+        task::without_io, //
+    },
+    msg::Message,
+    socket::{
+        SndbufCharge,
+        Socket, //
+    },
+    stats::Counter, //
 };
-use crate::msg::Message;
-use crate::socket::{SndbufCharge, Socket};
-use crate::stats::Counter;
 use core::cell::Cell;
-use kernel::{sync::Arc, workqueue::WorkItem};
+use kernel::{
+    sync::Arc,
+    workqueue::WorkItem, //
+};
 
 kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 2> for Connection { self.sweep }

@@ -7,12 +7,31 @@
 //! program that causes it pays, and its next message finds the peer notified. `proto::cong_pace`
 //! bounds the number of rounds. Maps that have to wait are left to the work.
 
-use super::{Connection, Node};
-use crate::cong::{MapKey, NextRound};
-use crate::kapi::{net::Net, task::without_io, time};
-use crate::socket::{map_key, Bound, TransportId};
-use crate::stats::Counter;
-use kernel::{sync::Arc, workqueue::WorkItem};
+use super::{
+    Connection,
+    Node, //
+};
+use crate::{
+    cong::{
+        MapKey,
+        NextRound, //
+    },
+    kapi::{
+        net::Net,
+        task::without_io,
+        time, //
+    },
+    socket::{
+        map_key,
+        Bound,
+        TransportId, //
+    },
+    stats::Counter, //
+};
+use kernel::{
+    sync::Arc,
+    workqueue::WorkItem, //
+};
 
 kernel::impl_has_delayed_work! {
     impl HasDelayedWork<Self, 3> for Node { self.cong_work }

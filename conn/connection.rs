@@ -11,41 +11,73 @@ use super::{
     info::QueueKind,
     key::ConnKey,
     receive::RecvSide,
-    transport::{Link, Request},
-    tx_lock::{SendSide, TxLock},
+    transport::{
+        Link,
+        Request, //
+    },
+    tx_lock::{
+        SendSide,
+        TxLock, //
+    },
     worker::Worker,
-    Node,
+    Node, //
 };
-use crate::cong::Remote;
-use crate::kapi::{
-    net::SendMsg,
-    print::LogLimit,
-    sync::{new_spinlock_bh, AppendOnlyCell, Fifo, Item, ReadOnce, SpinLockBh},
-    task::UserId,
-    time,
+use crate::{
+    cong::Remote,
+    kapi::{
+        net::SendMsg,
+        print::LogLimit,
+        sync::{
+            new_spinlock_bh,
+            AppendOnlyCell,
+            Fifo,
+            Item,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task::UserId,
+        time, //
+    },
+    msg::{
+        Message,
+        MsgOps,
+        OpStatus, //
+    },
+    proto::{
+        credits::Credits,
+        ib_private::{
+            Refusals,
+            Rejection, //
+        },
+        idle::IdleTracker,
+        info::RdmaPath,
+        keepalive::Keepalive,
+        packed,
+        tx::SendState,
+        wire::FragmentSize, //
+    },
+    recv_pool::Pools,
+    socket::{
+        SndbufCharge,
+        Waiters, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::msg::{Message, MsgOps, OpStatus};
-use crate::proto::{
-    credits::Credits,
-    ib_private::{Refusals, Rejection},
-    idle::IdleTracker,
-    info::RdmaPath,
-    keepalive::Keepalive,
-    packed,
-    tx::SendState,
-    wire::FragmentSize,
-};
-use crate::recv_pool::Pools;
-use crate::socket::{SndbufCharge, Waiters};
-use crate::stats::Counter;
-use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, Mutex,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
     },
-    workqueue::{DelayedWork, Work},
+    workqueue::{
+        DelayedWork,
+        Work, //
+    }, //
 };
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.

@@ -3,10 +3,15 @@
 //! Flow control of a connection. `proto::credits` has the rules.
 
 use super::Connection;
-use crate::kapi::sync::ReadOnce;
-use crate::proto::credits::Credits;
-use crate::stats::Counter;
-use kernel::sync::{atomic::Relaxed, Arc};
+use crate::{
+    kapi::sync::ReadOnce,
+    proto::credits::Credits,
+    stats::Counter, //
+};
+use kernel::sync::{
+    atomic::Relaxed,
+    Arc, //
+};
 
 impl Connection {
     /// Resets the credits for a new endpoint, which uses flow control if `on`.

@@ -4,13 +4,25 @@
 //!
 //! The format may change at any time. Programs read the `RDS_INFO_*` tables.
 
-use super::{Connection, Node};
-use crate::kapi::debugfs::{Dir, Page, Stop};
-use crate::proto::connect::State;
+use super::{
+    Connection,
+    Node, //
+};
+use crate::{
+    kapi::debugfs::{
+        Dir,
+        Page,
+        Stop, //
+    },
+    proto::connect::State, //
+};
 use kernel::{
     fmt,
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// The debugfs files. Dropping it removes them and waits for readers. Without debugfs there are

@@ -3,15 +3,27 @@
 //! Tracks users whose operations the peer of a connection refuses. Each refusal ends the link for
 //! all users.
 
-use crate::kapi::{
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
-    task::UserId,
-    time,
+use crate::{
+    kapi::{
+        sync::{
+            new_spinlock_bh,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task::UserId,
+        time, //
+    },
+    proto::faults::{
+        Faults,
+        Standing, //
+    }, //
 };
-use crate::proto::faults::{Faults, Standing};
 use kernel::{
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// The users whose operations the peer has refused.

@@ -4,7 +4,12 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed,
+    Release, //
+};
 
 /// An event flag. Any context, also hard interrupt, sets it and then wakes the worker, which takes
 /// it.

@@ -7,27 +7,49 @@
 //! messages or requests. So two connections never number messages between the same addresses at
 //! once. A sender looks the connection up again and makes a new one.
 
-use super::{connection::Tx, receive::RecvSide, table::PositionPlace, Connection, Node};
-use crate::kapi::{
-    sync::{cancel, cancel_delayed, ReadOnce},
-    task::without_io,
-    time,
+use super::{
+    connection::Tx,
+    receive::RecvSide,
+    table::PositionPlace,
+    Connection,
+    Node, //
 };
-use crate::proto::{
-    connect::{Event, State},
-    idle::{IdleDecision, IdleProgress, IdleSnapshot},
-    rx::Position,
+use crate::{
+    kapi::{
+        sync::{
+            cancel,
+            cancel_delayed,
+            ReadOnce, //
+        },
+        task::without_io,
+        time, //
+    },
+    proto::{
+        connect::{
+            Event,
+            State, //
+        },
+        idle::{
+            IdleDecision,
+            IdleProgress,
+            IdleSnapshot, //
+        },
+        rx::Position, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::stats::Counter;
-use crate::trace;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Relaxed, Release},
-        Arc,
+        atomic::{
+            Relaxed,
+            Release, //
+        },
+        Arc, //
     },
-    workqueue::WorkItem,
+    workqueue::WorkItem, //
 };
 
 kernel::impl_has_delayed_work! {

@@ -3,11 +3,26 @@
 //! Snapshots of a connection for the `RDS_INFO_*` tables.
 
 use super::Connection;
-use crate::kapi::{sync::Walk, task, walk_in_batches};
-use crate::proto::{connect::State, info::RdmaPath};
-use crate::uapi::{RDS_INFO_CONNECTION_FLAG_CONNECTED, RDS_INFO_CONNECTION_FLAG_CONNECTING};
+use crate::{
+    kapi::{
+        sync::Walk,
+        task,
+        walk_in_batches, //
+    },
+    proto::{
+        connect::State,
+        info::RdmaPath, //
+    },
+    uapi::{
+        RDS_INFO_CONNECTION_FLAG_CONNECTED,
+        RDS_INFO_CONNECTION_FLAG_CONNECTING, //
+    }, //
+};
 use core::cell::Cell;
-use kernel::{prelude::*, sync::atomic::Relaxed};
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 /// Maximum number of messages that are visited each time their queue is locked.
 pub(super) const BATCH: usize = 64;

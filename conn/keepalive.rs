@@ -4,17 +4,34 @@
 //! long gets a keepalive, and the link is given up if no answer comes. `proto::keepalive` decides
 //! when.
 
-use super::{Connection, Node};
-use crate::kapi::{errno::Errno, print::pr_info_ratelimited, task::without_io, time};
-use crate::msg::Message;
-use crate::proto::keepalive::{
-    KeepaliveDecision, KeepaliveLimit, LinkActivity, LinkSnapshot, Through,
+use super::{
+    Connection,
+    Node, //
 };
-use crate::stats::Counter;
+use crate::{
+    kapi::{
+        errno::Errno,
+        print::pr_info_ratelimited,
+        task::without_io,
+        time, //
+    },
+    msg::Message,
+    proto::keepalive::{
+        KeepaliveDecision,
+        KeepaliveLimit,
+        LinkActivity,
+        LinkSnapshot,
+        Through, //
+    },
+    stats::Counter, //
+};
 use core::convert::Infallible;
 use kernel::{
-    sync::{atomic::Relaxed, Arc},
-    workqueue::WorkItem,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+    workqueue::WorkItem, //
 };
 
 kernel::impl_has_delayed_work! {

@@ -2,11 +2,16 @@
 
 //! The key of a connection, and the text forms of its addresses.
 
-use crate::kapi::net::Net;
-use crate::socket::TransportId;
-use crate::trace;
+use crate::{
+    kapi::net::Net,
+    socket::TransportId,
+    trace, //
+};
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*};
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 
 /// Key of a connection. The field order sorts the keys of one local address next to each other.
 /// Connections over different transports may be between the same addresses.

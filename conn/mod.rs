@@ -33,17 +33,40 @@ mod violation;
 mod worker;
 pub(crate) mod xmit;
 
-pub(crate) use connection::{Connection, TxQueue};
+pub(crate) use connection::{
+    Connection,
+    TxQueue, //
+};
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
-pub(crate) use key::{AsIs, ConnKey, ShownAddr};
-pub(crate) use node::{NoConnection, Node};
+pub(crate) use key::{
+    AsIs,
+    ConnKey,
+    ShownAddr, //
+};
+pub(crate) use node::{
+    NoConnection,
+    Node, //
+};
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;
 pub(crate) use retry_timers::RetryTimers;
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
-pub(crate) use table::{ConnTable, Full, PositionPlace, Positions, TableSlot};
-pub(crate) use transport::{Endpoint, EndpointEvent, EndpointProgress, Link, Request, Transport};
+pub(crate) use table::{
+    ConnTable,
+    Full,
+    PositionPlace,
+    Positions,
+    TableSlot, //
+};
+pub(crate) use transport::{
+    Endpoint,
+    EndpointEvent,
+    EndpointProgress,
+    Link,
+    Request,
+    Transport, //
+};
 pub(crate) use transports::Transports;
 pub(crate) use tunables::Tunables;

@@ -6,26 +6,64 @@ use super::{
     connection::Connection,
     key::ConnKey,
     retry_timers::RetryTimers,
-    table::{Bounds, ConnTable, Full, Positions, TableSlot},
+    table::{
+        Bounds,
+        ConnTable,
+        Full,
+        Positions,
+        TableSlot, //
+    },
     transports::Transports,
-    Tunables,
+    Tunables, //
 };
-use crate::kapi::{
-    errno::Errno,
-    net::{Net, Sock},
-    print::{pr_attempt_ratelimited, pr_info_ratelimited},
-    sync::{cancel, cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
-    task::UserId,
-    time,
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            Net,
+            Sock, //
+        },
+        print::{
+            pr_attempt_ratelimited,
+            pr_info_ratelimited, //
+        },
+        sync::{
+            cancel,
+            cancel_delayed,
+            new_spinlock_bh,
+            OwnedQueue,
+            SpinLockBh, //
+        },
+        task::UserId,
+        time, //
+    },
+    msg::PongBudget,
+    proto::{
+        idle::IdleTimeouts,
+        tx::first_sequence, //
+    },
+    recv_pool::Pools,
+    socket::{
+        Bound,
+        NetState,
+        Peer,
+        SharedState,
+        Socket, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::msg::PongBudget;
-use crate::proto::{idle::IdleTimeouts, tx::first_sequence};
-use crate::recv_pool::Pools;
-use crate::socket::{Bound, NetState, Peer, SharedState, Socket};
-use crate::stats::Counter;
-use crate::trace;
-use core::{net::Ipv6Addr, ops::Deref};
-use kernel::{fmt, prelude::*, rbtree::CursorMut, sync::Arc, workqueue::DelayedWork};
+use core::{
+    net::Ipv6Addr,
+    ops::Deref, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    rbtree::CursorMut,
+    sync::Arc,
+    workqueue::DelayedWork, //
+};
 
 /// Maximum number of connections that are visited each time the table is locked.
 const BATCH: usize = 32;

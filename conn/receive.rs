@@ -14,28 +14,61 @@
 //! device's worker allocates the memory meanwhile.
 
 use super::{
-    recv_frame::{FrameOrigin, RecvFrame},
+    recv_frame::{
+        FrameOrigin,
+        RecvFrame, //
+    },
     recv_reserve::RecvReserve,
     violation::Violation,
-    Connection,
+    Connection, //
 };
-use crate::kapi::{
-    net::{IpBits, Sock},
-    print::pr_warn_ratelimited,
-    sync::{Item, ReadOnce},
+use crate::{
+    kapi::{
+        net::{
+            IpBits,
+            Sock, //
+        },
+        print::pr_warn_ratelimited,
+        sync::{
+            Item,
+            ReadOnce, //
+        }, //
+    },
+    msg::{
+        Message,
+        PongSlot, //
+    },
+    proto::{
+        packed::Unpacker,
+        rdma::RdmaExthdrs,
+        rx::{
+            Position,
+            RecvState,
+            Step, //
+        },
+        wire::{
+            Header,
+            PING_PORT,
+            PROBE_PORT, //
+        }, //
+    },
+    socket::{
+        BindKey,
+        Incoming,
+        MsgMeta,
+        Payload,
+        RecvBuf,
+        Socket, //
+    },
+    stats::Counter, //
 };
-use crate::msg::{Message, PongSlot};
-use crate::proto::{
-    packed::Unpacker,
-    rdma::RdmaExthdrs,
-    rx::{Position, RecvState, Step},
-    wire::{Header, PING_PORT, PROBE_PORT},
-};
-use crate::socket::{BindKey, Incoming, MsgMeta, Payload, RecvBuf, Socket};
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
-    sync::{aref::ARef, atomic::Relaxed, Arc},
+    sync::{
+        aref::ARef,
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Message of which some fragments have arrived.

@@ -5,10 +5,18 @@
 //! Each transport keeps frames in memory of its own, which is a variant of [`RecvFrame`]. The
 //! receive path handles all kinds in the same way.
 
-use crate::kapi::{net::Sock, rdma::DeviceId};
-use crate::proto::wire::Header;
-use crate::recv_pool::BufMut;
-use crate::socket::{RecvBuf, Socket};
+use crate::{
+    kapi::{
+        net::Sock,
+        rdma::DeviceId, //
+    },
+    proto::wire::Header,
+    recv_pool::BufMut,
+    socket::{
+        RecvBuf,
+        Socket, //
+    }, //
+};
 
 /// A frame of a peer.
 pub(crate) enum RecvFrame<'a> {

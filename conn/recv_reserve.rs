@@ -5,9 +5,15 @@
 //! A connection without such trouble has none. The worker of the device allocates it, and may wait
 //! for memory. What the message does not need stays until the link ends.
 
-use crate::kapi::sync::Item;
-use crate::proto::packed;
-use crate::socket::{Incoming, MsgMeta, RecvBuf};
+use crate::{
+    kapi::sync::Item,
+    proto::packed,
+    socket::{
+        Incoming,
+        MsgMeta,
+        RecvBuf, //
+    }, //
+};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 

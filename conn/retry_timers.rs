@@ -6,19 +6,35 @@
 //! wakes the socket when its time has come.
 
 use super::Node;
-use crate::kapi::{
-    net::{poll, Sock},
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
-    task::without_io,
-    time,
+use crate::{
+    kapi::{
+        net::{
+            poll,
+            Sock, //
+        },
+        sync::{
+            new_spinlock_bh,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task::without_io,
+        time, //
+    },
+    socket::Socket, //
 };
-use crate::socket::Socket;
 use core::ptr;
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{aref::ARef, atomic::Relaxed, Arc},
-    workqueue::WorkItem,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        aref::ARef,
+        atomic::Relaxed,
+        Arc, //
+    },
+    workqueue::WorkItem, //
 };
 
 /// Time in nanoseconds at which a socket may begin its operation, and the address of the socket.

@@ -8,14 +8,32 @@
 //! One context at a time builds and posts frames, with the send side locked. Another one that wants
 //! to send meanwhile leaves its message to that context, see [`TxLock`](super::tx_lock::TxLock).
 
-use super::{connection::Tx, send_token::Holding, Connection};
-use crate::kapi::sync::{Fifo, Item, ReadOnce, SpinLockBhGuard};
-use crate::msg::Message;
-use crate::proto::wire::{CONG_MAP_BYTES, PING_PORT, PROBE_PORT};
-use crate::stats::Counter;
+use super::{
+    connection::Tx,
+    send_token::Holding,
+    Connection, //
+};
+use crate::{
+    kapi::sync::{
+        Fifo,
+        Item,
+        ReadOnce,
+        SpinLockBhGuard, //
+    },
+    msg::Message,
+    proto::wire::{
+        CONG_MAP_BYTES,
+        PING_PORT,
+        PROBE_PORT, //
+    },
+    stats::Counter, //
+};
 use kernel::sync::{
-    atomic::{Full, Relaxed},
-    Arc,
+    atomic::{
+        Full,
+        Relaxed, //
+    },
+    Arc, //
 };
 
 /// Number of times that a sender transmits for others in one hold of the lock.

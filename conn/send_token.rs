@@ -9,7 +9,11 @@
 //!
 //! `tests/loom` also compiles this file.
 
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Full, //
+};
 
 /// The token of a connection: the number of requests since it was free. 64 bits do not overflow.
 pub(super) struct SendToken(Atomic<u64>);

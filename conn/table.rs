@@ -2,15 +2,30 @@
 
 //! Table of a node's connections by key, and the limits on their number.
 
-use super::key::{ConnKey, ShownAddr};
-use crate::kapi::{net::Net, task::UserId};
-use crate::proto::{attempts, rx::Position};
-use crate::socket::TransportId;
+use super::key::{
+    ConnKey,
+    ShownAddr, //
+};
+use crate::{
+    kapi::{
+        net::Net,
+        task::UserId, //
+    },
+    proto::{
+        attempts,
+        rx::Position, //
+    },
+    socket::TransportId, //
+};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
     prelude::*,
-    rbtree::{CursorMut, RBTree, RBTreeNodeReservation},
+    rbtree::{
+        CursorMut,
+        RBTree,
+        RBTreeNodeReservation, //
+    }, //
 };
 
 /// Limits on the number of connections of a node.

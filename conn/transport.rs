@@ -6,23 +6,39 @@
 //! peer. An endpoint reports its events through its [`EndpointProgress`]. Once it is established
 //! its [`Link`] carries messages.
 
-use super::{flag::Flag, Connection, TxQueue};
-use crate::kapi::{
-    errno::Errno,
-    net::{IpBits, Net},
+use super::{
+    flag::Flag,
+    Connection,
+    TxQueue, //
 };
-use crate::proto::{info::RdmaPath, keepalive::LinkActivity, wire::FragmentSize};
-use crate::rdma_mem::RdmaOps;
-use crate::recv_pool::Pools;
-use crate::socket::TransportId;
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            IpBits,
+            Net, //
+        }, //
+    },
+    proto::{
+        info::RdmaPath,
+        keepalive::LinkActivity,
+        wire::FragmentSize, //
+    },
+    rdma_mem::RdmaOps,
+    recv_pool::Pools,
+    socket::TransportId, //
+};
 use core::net::Ipv6Addr;
 use kernel::{
     fmt,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker reads

@@ -3,15 +3,27 @@
 //! Registry of the transports, and the choice between them.
 
 use super::Transport;
-use crate::kapi::{
-    errno::Errno,
-    net::{IpBits, Net},
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            IpBits,
+            Net, //
+        }, //
+    },
+    rdma_mem::RdmaOps,
+    recv_pool::Pools,
+    socket::{
+        Bound,
+        TransportId, //
+    }, //
 };
-use crate::rdma_mem::RdmaOps;
-use crate::recv_pool::Pools;
-use crate::socket::{Bound, TransportId};
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The transports of this node, at most one of each kind.
 #[derive(Clone)]

@@ -2,8 +2,18 @@
 
 //! Settings of connections in `/proc/sys/net/rds`, which root may change at any time.
 
-use crate::kapi::sysctl::{Entry, Setting, Settings};
-use crate::proto::{connect::Timing, keepalive::KeepaliveLimit, tx::AckPolicy};
+use crate::{
+    kapi::sysctl::{
+        Entry,
+        Setting,
+        Settings, //
+    },
+    proto::{
+        connect::Timing,
+        keepalive::KeepaliveLimit,
+        tx::AckPolicy, //
+    }, //
+};
 use kernel::prelude::*;
 
 /// Maximum delay between two attempts to connect.

@@ -8,14 +8,28 @@
 //! messages out of the inbox first, so all queued messages are in its queues. `locking.md` has the
 //! rules.
 
-use super::send_token::{Holding, SendToken};
-use crate::kapi::sync::{
-    new_spinlock_bh, Fifo, Item, ReadOnce, SoftirqsOff, SpinLockBh, SpinLockBhGuard,
+use super::send_token::{
+    Holding,
+    SendToken, //
 };
-use crate::msg::Message;
+use crate::{
+    kapi::sync::{
+        new_spinlock_bh,
+        Fifo,
+        Item,
+        ReadOnce,
+        SoftirqsOff,
+        SpinLockBh,
+        SpinLockBhGuard, //
+    },
+    msg::Message, //
+};
 use kernel::{
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// The send side of a connection, which takes the messages of the inbox.

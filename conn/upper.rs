@@ -2,9 +2,21 @@
 
 //! The node and its connections, as sockets use them.
 
-use super::{Connection, Node};
-use crate::kapi::net::Net;
-use crate::socket::{Bound, Socket, Upper, UpperConnection, UpperNode, Waiters};
+use super::{
+    Connection,
+    Node, //
+};
+use crate::{
+    kapi::net::Net,
+    socket::{
+        Bound,
+        Socket,
+        Upper,
+        UpperConnection,
+        UpperNode,
+        Waiters, //
+    }, //
+};
 use kernel::sync::Arc;
 
 impl Upper for Socket {

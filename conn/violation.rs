@@ -2,9 +2,19 @@
 
 //! Rules that a peer can violate, and the counters of violations.
 
-use crate::proto::{packed::SplitError, rx::RxError, tx::AckError, wire::HeaderError};
-use crate::stats::Counter;
-use kernel::{fmt, prelude::*};
+use crate::{
+    proto::{
+        packed::SplitError,
+        rx::RxError,
+        tx::AckError,
+        wire::HeaderError, //
+    },
+    stats::Counter, //
+};
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 
 /// Reason to end the connection: the rule that the peer violated.
 #[derive(Debug)]

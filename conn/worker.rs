@@ -8,30 +8,52 @@
 
 use super::{
     info::BATCH,
-    transport::{Endpoint, EndpointEvent, Request},
-    Connection,
+    transport::{
+        Endpoint,
+        EndpointEvent,
+        Request, //
+    },
+    Connection, //
 };
-use crate::kapi::{
-    errno::Errno,
-    print::{may_print, pr_change_ratelimited, About},
-    sync::Fifo,
-    task::{without_io, UserId},
-    time,
+use crate::{
+    kapi::{
+        errno::Errno,
+        print::{
+            may_print,
+            pr_change_ratelimited,
+            About, //
+        },
+        sync::Fifo,
+        task::{
+            without_io,
+            UserId, //
+        },
+        time, //
+    },
+    msg::Message,
+    proto::{
+        connect::{
+            Action,
+            Event,
+            Inputs,
+            Machine,
+            State, //
+        },
+        wire::CONG_MAP_BYTES, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::msg::Message;
-use crate::proto::{
-    connect::{Action, Event, Inputs, Machine, State},
-    wire::CONG_MAP_BYTES,
-};
-use crate::stats::Counter;
-use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Relaxed, Release},
-        Arc,
+        atomic::{
+            Relaxed,
+            Release, //
+        },
+        Arc, //
     },
-    workqueue::WorkItem,
+    workqueue::WorkItem, //
 };
 
 /// State that only the worker uses.

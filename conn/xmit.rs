@@ -15,22 +15,57 @@
 //! A posted buffer belongs to the link until it completes. Errors: the link is unusable if a frame
 //! cannot be built or posted.
 
-use super::{Connection, TxQueue};
-use crate::cong;
-use crate::kapi::{
-    rdma::{OperationItem, RejectedOp, SendItem},
-    sync::Item,
+use super::{
+    Connection,
+    TxQueue, //
 };
-use crate::msg::{FollowUp, FrameError, Message, Posted};
-use crate::proto::{
-    credits::Credits,
-    packed::{self, Packer},
-    tx::SendState,
-    wire::{self, Flags, FragmentSize, Header, CONG_MAP_BYTES, PING_PORT},
-    xmit::{self, FirstUnsent, LinkRoom, Next, Pause, Unsent},
+use crate::{
+    cong,
+    kapi::{
+        rdma::{
+            OperationItem,
+            RejectedOp,
+            SendItem, //
+        },
+        sync::Item, //
+    },
+    msg::{
+        FollowUp,
+        FrameError,
+        Message,
+        Posted, //
+    },
+    proto::{
+        credits::Credits,
+        packed::{
+            self,
+            Packer, //
+        },
+        tx::SendState,
+        wire::{
+            self,
+            Flags,
+            FragmentSize,
+            Header,
+            CONG_MAP_BYTES,
+            PING_PORT, //
+        },
+        xmit::{
+            self,
+            FirstUnsent,
+            LinkRoom,
+            Next,
+            Pause,
+            Unsent, //
+        }, //
+    },
+    recv_pool::{
+        Context,
+        FrameBuf,
+        Pools, //
+    },
+    stats::Counter, //
 };
-use crate::recv_pool::{Context, FrameBuf, Pools};
-use crate::stats::Counter;
 use kernel::prelude::*;
 
 /// A link, as transmission uses it. While one exists, no other context posts to the link.

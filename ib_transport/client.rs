@@ -5,10 +5,22 @@
 //! A device that is added gets its pools first, and its addresses last. Removal goes the other way:
 //! nothing finds the device any more, then all use of it ends, then its memory is unmapped.
 
-use super::{device::Device, ib::Ib};
-use crate::cm::laddr::DeviceAddrs;
-use crate::kapi::rdma::{Client, ClientCell, IbDevice};
-use kernel::{prelude::*, sync::Arc};
+use super::{
+    device::Device,
+    ib::Ib, //
+};
+use crate::{
+    cm::laddr::DeviceAddrs,
+    kapi::rdma::{
+        Client,
+        ClientCell,
+        IbDevice, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// State of a device for the client callbacks. Fields are dropped in this order.
 pub(crate) struct Member {

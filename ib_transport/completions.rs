@@ -6,22 +6,46 @@
 //! connection, which returns it if nothing was kept of it. A failed completion ends the endpoint.
 
 use super::{
-    endpoint_list::{EndpointQp, NextCheck},
+    endpoint_list::{
+        EndpointQp,
+        NextCheck, //
+    },
     qp_context::QpContext,
-    recv_ring::RecvRingPolicy,
+    recv_ring::RecvRingPolicy, //
 };
-use crate::conn::{EndpointEvent, ReceiveError, RecvFrame};
-use crate::kapi::{
-    print::{may_print, pr_info_ratelimited, pr_warn_ratelimited, About},
-    rdma::{Failure, Qp, QpEvent, QpHandler, Received, SendProgress},
-    sync::ReadOnce,
+use crate::{
+    conn::{
+        EndpointEvent,
+        ReceiveError,
+        RecvFrame, //
+    },
+    kapi::{
+        print::{
+            may_print,
+            pr_info_ratelimited,
+            pr_warn_ratelimited,
+            About, //
+        },
+        rdma::{
+            Failure,
+            Qp,
+            QpEvent,
+            QpHandler,
+            Received,
+            SendProgress, //
+        },
+        sync::ReadOnce, //
+    },
+    msg::Owner,
+    proto::completion_watchdog::WatchdogTimeout,
+    stats::Counter, //
 };
-use crate::msg::Owner;
-use crate::proto::completion_watchdog::WatchdogTimeout;
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
-    sync::atomic::{Full, Relaxed},
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    }, //
 };
 
 impl QpHandler for QpContext {

@@ -3,15 +3,25 @@
 //! Periodic check of all queue pairs of a device for missing completions.
 //! `proto::completion_watchdog` decides how long a completion may take.
 
-use super::{endpoint_list::EndpointList, mr::MrPool, IbTunables};
+use super::{
+    endpoint_list::EndpointList,
+    mr::MrPool,
+    IbTunables, //
+};
 use crate::kapi::{
-    sync::{cancel_delayed, OwnedQueue},
-    task::without_io,
+    sync::{
+        cancel_delayed,
+        OwnedQueue, //
+    },
+    task::without_io, //
 };
 use kernel::{
     prelude::*,
     sync::Arc,
-    workqueue::{DelayedWork, WorkItem},
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
 };
 
 /// Work item that checks the queue pairs. It runs while the device has endpoints.

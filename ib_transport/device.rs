@@ -7,27 +7,54 @@
 
 use super::{
     cq_watchdog::CqWatchdog,
-    endpoint_list::{EndpointList, EndpointQp, NextCheck},
+    endpoint_list::{
+        EndpointList,
+        EndpointQp,
+        NextCheck, //
+    },
     mr::MrPool,
     quirks::DeferredDestroy,
-    IbTunables,
+    IbTunables, //
 };
-use crate::kapi::{
-    rdma::{DeviceCaps, DeviceId, IbDevice, Pd},
-    shrinker::Shrinker,
-    sync::{cancel, cancel_delayed, OwnedQueue, Sections},
-    task::without_io,
-    time,
+use crate::{
+    kapi::{
+        rdma::{
+            DeviceCaps,
+            DeviceId,
+            IbDevice,
+            Pd, //
+        },
+        shrinker::Shrinker,
+        sync::{
+            cancel,
+            cancel_delayed,
+            OwnedQueue,
+            Sections, //
+        },
+        task::without_io,
+        time, //
+    },
+    proto::keepalive::time_for_operations,
+    recv_pool::{
+        Limits,
+        LoweredLimit,
+        Pools, //
+    }, //
 };
-use crate::proto::keepalive::time_for_operations;
-use crate::recv_pool::{Limits, LoweredLimit, Pools};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
     },
-    workqueue::{DelayedWork, WorkItem},
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
 };
 
 /// Period of the checks of deep receive rings, in milliseconds.

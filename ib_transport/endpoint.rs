@@ -3,32 +3,69 @@
 //! One attempt to connect, and the connection that it becomes: a CM id and its queue pair.
 
 use super::{
-    device::{Device, DeviceUse},
+    device::{
+        Device,
+        DeviceUse, //
+    },
     endpoint_list::Hold,
     endpoint_shared::EndpointShared,
     ib::Ib,
-    private::{cm_port, socket_addr, PrivateBytes},
+    private::{
+        cm_port,
+        socket_addr,
+        PrivateBytes, //
+    },
     qp_context::QpContext,
     quirks::DeferredCmId,
-    recv_ring::{Least, RecvRingPolicy},
-    ring_service::RNR_TIMER,
+    recv_ring::{
+        Least,
+        RecvRingPolicy, //
+    },
+    ring_service::RNR_TIMER, //
 };
-use crate::conn::{Connection, Endpoint, EndpointProgress, Link, Request};
-use crate::kapi::{
-    errno::Errno,
-    net::{is_broadcast, IpBits},
-    rdma::{CmId, ConnParams, IncomingRequest, Qp},
-    sync::Section,
+use crate::{
+    conn::{
+        Connection,
+        Endpoint,
+        EndpointProgress,
+        Link,
+        Request, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            is_broadcast,
+            IpBits, //
+        },
+        rdma::{
+            CmId,
+            ConnParams,
+            IncomingRequest,
+            Qp, //
+        },
+        sync::Section, //
+    },
+    proto::{
+        credits::Credits,
+        ib_private::{
+            Addr,
+            Agreed,
+            Private,
+            Rejection,
+            Version, //
+        },
+        info::RdmaPath,
+        resolve::AddrTimeouts,
+        wire::FragmentSize, //
+    },
+    stats::Counter, //
 };
-use crate::proto::credits::Credits;
-use crate::proto::ib_private::{Addr, Agreed, Private, Rejection, Version};
-use crate::proto::info::RdmaPath;
-use crate::proto::resolve::AddrTimeouts;
-use crate::proto::wire::FragmentSize;
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Timeout in milliseconds for resolving a route.

@@ -4,18 +4,38 @@
 //! [`Hold`] is left.
 
 use super::endpoint_shared::EndpointShared;
-use crate::cm::laddr::{AddrUser, LocalAddrs};
-use crate::kapi::{
-    rdma::{DeviceId, SendProgress},
-    sync::{new_spinlock_bh, Sections, SpinLockBh, SpinLockBhGuard},
-    walk_in_batches,
+use crate::{
+    cm::laddr::{
+        AddrUser,
+        LocalAddrs, //
+    },
+    kapi::{
+        rdma::{
+            DeviceId,
+            SendProgress, //
+        },
+        sync::{
+            new_spinlock_bh,
+            Sections,
+            SpinLockBh,
+            SpinLockBhGuard, //
+        },
+        walk_in_batches, //
+    },
+    proto::completion_watchdog::WatchdogTimeout, //
 };
-use crate::proto::completion_watchdog::WatchdogTimeout;
 use core::convert::Infallible;
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
-    sync::{Arc, Completion},
+    rbtree::{
+        RBTree,
+        RBTreeNode,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Completion, //
+    }, //
 };
 
 /// Number of entries visited each time the list is locked.

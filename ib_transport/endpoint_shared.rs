@@ -5,24 +5,45 @@
 //! The CM calls its handler in process context. The handler records what happened, and wakes the
 //! worker, which owns everything else of the endpoint.
 
-use crate::cm::laddr::LocalAddrs;
-use crate::conn::{Connection, EndpointEvent, EndpointProgress};
-use crate::kapi::{
-    errno::Errno,
-    net::IpBits,
-    print::pr_info_ratelimited,
-    rdma::{CmEvent, CmHandler, DeviceId},
-    sync::ReadOnce,
+use crate::{
+    cm::laddr::LocalAddrs,
+    conn::{
+        Connection,
+        EndpointEvent,
+        EndpointProgress, //
+    },
+    kapi::{
+        errno::Errno,
+        net::IpBits,
+        print::pr_info_ratelimited,
+        rdma::{
+            CmEvent,
+            CmHandler,
+            DeviceId, //
+        },
+        sync::ReadOnce, //
+    },
+    proto::{
+        ib_private::{
+            check_reply,
+            Private,
+            Version, //
+        },
+        wire::FragmentSize, //
+    },
+    stats::Counter, //
 };
-use crate::proto::ib_private::{check_reply, Private, Version};
-use crate::proto::wire::FragmentSize;
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc, SetOnce,
-    },
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        SetOnce, //
+    }, //
 };
 
 /// State of an endpoint that its worker shares with event handlers.

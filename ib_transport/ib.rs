@@ -3,24 +3,47 @@
 //! The devices that the transport can use, and what endpoints need of them.
 
 use super::{
-    device::{Device, DeviceUse},
+    device::{
+        Device,
+        DeviceUse, //
+    },
     endpoint_list::Hold,
     endpoint_shared::EndpointShared,
-    quirks::{DeferredCmId, DeferredDestroy},
-    IbTunables,
+    quirks::{
+        DeferredCmId,
+        DeferredDestroy, //
+    },
+    IbTunables, //
 };
-use crate::cm::laddr::LocalAddrs;
-use crate::conn::ConnKey;
-use crate::kapi::{
-    net::IpBits,
-    rdma::{DeviceId, IbDevice, IncomingRequest},
-    shrinker::Shrinker,
-    sync::{new_spinlock_bh, Section, SpinLockBh},
+use crate::{
+    cm::laddr::LocalAddrs,
+    conn::ConnKey,
+    kapi::{
+        net::IpBits,
+        rdma::{
+            DeviceId,
+            IbDevice,
+            IncomingRequest, //
+        },
+        shrinker::Shrinker,
+        sync::{
+            new_spinlock_bh,
+            Section,
+            SpinLockBh, //
+        }, //
+    },
+    proto::wire::FragmentSize,
+    recv_pool::{
+        Limits,
+        Pools,
+        Unmapped, //
+    }, //
 };
-use crate::proto::wire::FragmentSize;
-use crate::recv_pool::{Limits, Pools, Unmapped};
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The transport: the devices that it can use.
 #[pin_data]

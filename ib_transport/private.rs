@@ -2,8 +2,17 @@
 
 //! Conversion of addresses and private data to the form that the CM expects.
 
-use crate::proto::ib_private::{Private, LEN_V6, PORT_V4, PORT_V6};
-use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use crate::proto::ib_private::{
+    Private,
+    LEN_V6,
+    PORT_V4,
+    PORT_V6, //
+};
+use core::net::{
+    Ipv6Addr,
+    SocketAddr,
+    SocketAddrV6, //
+};
 
 /// Returns the socket address of an address in protocol form. IPv4 addresses are mapped there.
 pub(super) fn socket_addr(addr: Ipv6Addr, port: u16, scope: u32) -> SocketAddr {

@@ -2,28 +2,53 @@
 
 //! Per-QP context: the state of an endpoint that its completions use.
 
-use super::{device::Device, endpoint_shared::EndpointShared};
-use crate::conn::{Connection, EndpointEvent};
-use crate::kapi::{
-    errno::Errno,
-    print::pr_warn_ratelimited,
-    rdma::{Qp, QpConfig},
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
-    time,
+use super::{
+    device::Device,
+    endpoint_shared::EndpointShared, //
 };
-use crate::proto::{
-    completion_watchdog::{CompletionWatchdog, CqSnapshot, WatchdogDecision, WatchdogTimeout},
-    info::RdmaPath,
-    wire::FragmentSize,
+use crate::{
+    conn::{
+        Connection,
+        EndpointEvent, //
+    },
+    kapi::{
+        errno::Errno,
+        print::pr_warn_ratelimited,
+        rdma::{
+            Qp,
+            QpConfig, //
+        },
+        sync::{
+            new_spinlock_bh,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        time, //
+    },
+    proto::{
+        completion_watchdog::{
+            CompletionWatchdog,
+            CqSnapshot,
+            WatchdogDecision,
+            WatchdogTimeout, //
+        },
+        info::RdmaPath,
+        wire::FragmentSize, //
+    },
+    recv_pool::GrowError,
+    stats::Counter, //
 };
-use crate::recv_pool::GrowError;
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc, SetOnce,
-    },
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        SetOnce, //
+    }, //
 };
 
 /// Context of an endpoint's queue pair.

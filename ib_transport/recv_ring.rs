@@ -5,9 +5,17 @@
 //! The ring is locked with the polling of its completion queue. Buffers of the pool belong to the
 //! queue pair once they are posted; until then to the ring.
 
-use crate::proto::{recv_depth::RecvDepth, wire::FragmentSize};
-use crate::recv_pool::Batch;
-use kernel::time::{Instant, Monotonic};
+use crate::{
+    proto::{
+        recv_depth::RecvDepth,
+        wire::FragmentSize, //
+    },
+    recv_pool::Batch, //
+};
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
 
 /// Number of receives that are posted for a new or idle connection, unless more are configured. One
 /// shard of the pool holds them if fragments are small, otherwise two.

@@ -7,19 +7,38 @@
 //! that did not need its depth. A ring without buffers is starved: the peer waits, and gets a sign
 //! of life. In the end one connection is given up, so that its memory suffices for the others.
 
-use super::{endpoint_list::NextCheck, qp_context::QpContext, recv_ring::RecvRingPolicy};
-use crate::kapi::{
-    errno::Errno,
-    print::pr_info_ratelimited,
-    rdma::{Qp, RnrTimer},
+use super::{
+    endpoint_list::NextCheck,
+    qp_context::QpContext,
+    recv_ring::RecvRingPolicy, //
 };
-use crate::proto::wire::FragmentSize;
-use crate::recv_pool::{Batch, Context, GrowError};
-use crate::stats::Counter;
+use crate::{
+    kapi::{
+        errno::Errno,
+        print::pr_info_ratelimited,
+        rdma::{
+            Qp,
+            RnrTimer, //
+        }, //
+    },
+    proto::wire::FragmentSize,
+    recv_pool::{
+        Batch,
+        Context,
+        GrowError, //
+    },
+    stats::Counter, //
+};
 use kernel::{
     prelude::*,
-    sync::atomic::{Full, Relaxed},
-    time::{Delta, Instant},
+    sync::atomic::{
+        Full,
+        Relaxed, //
+    },
+    time::{
+        Delta,
+        Instant, //
+    }, //
 };
 
 /// Maximum number of pings per period that shrink the receive ring of an idle connection.

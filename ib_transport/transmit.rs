@@ -8,23 +8,49 @@
 //! The endpoint is given up if posting fails.
 
 use super::qp_context::QpContext;
-use crate::conn::{
-    xmit::{self, FrameSink, XmitError},
-    AsIs, Connection, Link, TxQueue,
+use crate::{
+    conn::{
+        xmit::{
+            self,
+            FrameSink,
+            XmitError, //
+        },
+        AsIs,
+        Connection,
+        Link,
+        TxQueue, //
+    },
+    kapi::{
+        print::{
+            pr_change_ratelimited,
+            pr_info_ratelimited, //
+        },
+        rdma::{
+            OperationItem,
+            Qp,
+            RejectedOp,
+            SendChain,
+            SendItem,
+            MAX_UNSIGNALED, //
+        },
+        sync::Item, //
+    },
+    proto::{
+        info::RdmaPath,
+        keepalive::LinkActivity,
+        wire::FragmentSize,
+        xmit::{
+            LinkRoom,
+            ReadRules, //
+        }, //
+    },
+    recv_pool::Pools, //
 };
-use crate::kapi::{
-    print::{pr_change_ratelimited, pr_info_ratelimited},
-    rdma::{OperationItem, Qp, RejectedOp, SendChain, SendItem, MAX_UNSIGNALED},
-    sync::Item,
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::atomic::Relaxed, //
 };
-use crate::proto::{
-    info::RdmaPath,
-    keepalive::LinkActivity,
-    wire::FragmentSize,
-    xmit::{LinkRoom, ReadRules},
-};
-use crate::recv_pool::Pools;
-use kernel::{fmt, prelude::*, sync::atomic::Relaxed};
 
 impl Link for Qp<QpContext> {
     fn fragment(&self) -> FragmentSize {

@@ -3,25 +3,59 @@
 //! Interface of the transport to connections and sockets, and to the listeners.
 
 use super::{
-    endpoint::{IbEndpoint, IncomingConnection},
+    endpoint::{
+        IbEndpoint,
+        IncomingConnection, //
+    },
     endpoint_list::Hold,
     ib::Ib,
-    private::socket_addr,
+    private::socket_addr, //
 };
-use crate::cm::RequestSink;
-use crate::conn::{Connection, Endpoint, Request, Transport};
-use crate::kapi::{
-    errno::Errno,
-    net::{IpBits, Net},
-    pin::PinnedMemory,
-    rdma::{Access, IbDevice, IncomingRequest},
+use crate::{
+    cm::RequestSink,
+    conn::{
+        Connection,
+        Endpoint,
+        Request,
+        Transport, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            IpBits,
+            Net, //
+        },
+        pin::PinnedMemory,
+        rdma::{
+            Access,
+            IbDevice,
+            IncomingRequest, //
+        }, //
+    },
+    proto::{
+        ib_private::Agreed,
+        wire::FragmentSize, //
+    },
+    rdma_mem::{
+        Mapped,
+        MrDevice,
+        OnRelease,
+        OpKind,
+        RdmaOps,
+        RemoteMemory, //
+    },
+    recv_pool::{
+        PoolUsage,
+        Pools, //
+    },
+    socket::TransportId, //
 };
-use crate::proto::{ib_private::Agreed, wire::FragmentSize};
-use crate::rdma_mem::{Mapped, MrDevice, OnRelease, OpKind, RdmaOps, RemoteMemory};
-use crate::recv_pool::{PoolUsage, Pools};
-use crate::socket::TransportId;
 use core::net::Ipv6Addr;
-use kernel::{fmt, prelude::*, sync::Arc};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
 
 impl Transport for Ib {
     fn id(&self) -> TransportId {

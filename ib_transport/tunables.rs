@@ -3,13 +3,26 @@
 //! Settings of this transport that root may change while the module is loaded. Changes apply to new
 //! connections, except that the pool limit and the completion timeout apply at once.
 
-use crate::kapi::{
-    rdma::{DeviceCaps, QpConfig, MAX_UNSIGNALED},
-    sysctl::{Entry, Setting, Settings},
+use crate::{
+    kapi::{
+        rdma::{
+            DeviceCaps,
+            QpConfig,
+            MAX_UNSIGNALED, //
+        },
+        sysctl::{
+            Entry,
+            Setting,
+            Settings, //
+        }, //
+    },
+    proto::completion_watchdog::WatchdogTimeout,
+    recv_pool::Limit, //
 };
-use crate::proto::completion_watchdog::WatchdogTimeout;
-use crate::recv_pool::Limit;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Default depths of the send and receive queues, before the limits of the device.
 ///

@@ -6,10 +6,19 @@
 //! many instructions as `kmalloc()` and `kfree()`. Objects of fixed size do not need it.
 
 use crate::bindings;
-use core::{alloc::Layout, ptr::NonNull};
+use core::{
+    alloc::Layout,
+    ptr::NonNull, //
+};
 use kernel::{
-    alloc::{allocator::Kmalloc, AllocError, Allocator, Flags, NumaNode},
-    prelude::*,
+    alloc::{
+        allocator::Kmalloc,
+        AllocError,
+        Allocator,
+        Flags,
+        NumaNode, //
+    },
+    prelude::*, //
 };
 
 /// Returns the number of bytes that `kmalloc()` takes for a request of `bytes`.

@@ -8,8 +8,15 @@
 //! Files of the `kernel` crate have no owner module. Closing such a file after its module is
 //! unloaded would call freed code. An open file of this type prevents unloading.
 
-use crate::{bindings, kapi::task};
-use kernel::{fmt, prelude::*, seq_file::SeqFile};
+use crate::{
+    bindings,
+    kapi::task, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    seq_file::SeqFile, //
+};
 
 /// Further writing is useless.
 ///

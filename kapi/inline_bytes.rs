@@ -2,7 +2,11 @@
 
 //! Short byte strings stored inline. The unused part is never cleared.
 
-use core::{mem::MaybeUninit, ptr, slice};
+use core::{
+    mem::MaybeUninit,
+    ptr,
+    slice, //
+};
 use kernel::prelude::*;
 
 /// Initialises nothing.

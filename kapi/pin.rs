@@ -6,7 +6,10 @@
 //! `Documentation/core-api/pin_user_pages.rst`.
 
 use crate::bindings;
-use kernel::{page::PAGE_SIZE, prelude::*};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// Pages charged to the `pinned_vm` of a process. `RLIMIT_MEMLOCK` limits them unless the process
 /// has `CAP_IPC_LOCK`.

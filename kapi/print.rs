@@ -6,7 +6,10 @@
 //! one connection do not suppress those of others.
 
 use crate::kapi::time;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
 /// Kinds of log messages. Each kind has its own rate limit, so a flood of one kind does not
 /// suppress others.
@@ -139,6 +142,9 @@ macro_rules! pr_attempt_ratelimited {
 }
 
 pub(crate) use {
-    pr_attempt_ratelimited, pr_change_ratelimited, pr_info_ratelimited, pr_program_ratelimited,
-    pr_warn_ratelimited,
+    pr_attempt_ratelimited,
+    pr_change_ratelimited,
+    pr_info_ratelimited,
+    pr_program_ratelimited,
+    pr_warn_ratelimited, //
 };

@@ -6,7 +6,11 @@
 
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Return values of the callbacks: nothing can be freed (`count`), and nothing was freed (`scan`).
 ///

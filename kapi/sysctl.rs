@@ -5,11 +5,21 @@
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h),
 //! [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use crate::{bindings, kapi::sync::ReadOnce};
-use core::{ffi::c_int, ops::RangeInclusive, ptr::NonNull};
+use crate::{
+    bindings,
+    kapi::sync::ReadOnce, //
+};
+use core::{
+    ffi::c_int,
+    ops::RangeInclusive,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
-    sync::{atomic::Atomic, Arc},
+    sync::{
+        atomic::Atomic,
+        Arc, //
+    }, //
 };
 
 /// A number that root may change at any time.

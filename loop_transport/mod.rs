@@ -9,20 +9,42 @@
 
 #![deny(unsafe_code)]
 
-use crate::conn::Transport;
-use crate::kapi::net::{IpBits, Net, SendMsg, Sock};
-use crate::proto::{
-    rdma::{Cookie, RdmaExthdrs},
-    wire::PING_PORT,
+use crate::{
+    conn::Transport,
+    kapi::net::{
+        IpBits,
+        Net,
+        SendMsg,
+        Sock, //
+    },
+    proto::{
+        rdma::{
+            Cookie,
+            RdmaExthdrs, //
+        },
+        wire::PING_PORT, //
+    },
+    socket::{
+        BindKey,
+        Bound,
+        Incoming,
+        Payload,
+        Peer,
+        SndbufCharge,
+        Socket,
+        TransportId,
+        WaitingOn,
+        CHUNK,
+        INLINE, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::socket::{
-    BindKey, Bound, Incoming, Payload, Peer, SndbufCharge, Socket, TransportId, WaitingOn, CHUNK,
-    INLINE,
-};
-use crate::stats::Counter;
-use crate::trace;
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::aref::ARef};
+use kernel::{
+    prelude::*,
+    sync::aref::ARef, //
+};
 
 /// The loop transport. It has no connections: a socket that sends looks up its [`Destination`].
 pub(crate) struct Loop;

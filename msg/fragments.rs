@@ -2,9 +2,21 @@
 
 //! Fragments of a message, and their buffers.
 
-use crate::kapi::net::SendMsg;
-use crate::proto::wire::{self, FragmentSize, Header};
-use crate::recv_pool::{Buf, BufMut, Context, FrameBuf, Pools};
+use crate::{
+    kapi::net::SendMsg,
+    proto::wire::{
+        self,
+        FragmentSize,
+        Header, //
+    },
+    recv_pool::{
+        Buf,
+        BufMut,
+        Context,
+        FrameBuf,
+        Pools, //
+    }, //
+};
 use kernel::prelude::*;
 
 /// Buffer of a fragment: room for the header, then the payload.

@@ -8,23 +8,54 @@
 //! releases its charge, see [`SndbufCharge`].
 
 use super::{
-    fragments::{Fragments, Frame, FrameError, Piece},
-    FollowUp, PongSlot, RdmaOp,
+    fragments::{
+        Fragments,
+        Frame,
+        FrameError,
+        Piece, //
+    },
+    FollowUp,
+    PongSlot,
+    RdmaOp, //
 };
-use crate::kapi::{
-    alloc::kmalloc_size,
-    net::{SendMsg, Sock},
-    sync::Item,
+use crate::{
+    kapi::{
+        alloc::kmalloc_size,
+        net::{
+            SendMsg,
+            Sock, //
+        },
+        sync::Item, //
+    },
+    proto::{
+        exthdr,
+        packed::{
+            self,
+            Packer, //
+        },
+        rdma::{
+            Cookie,
+            RdmaExthdrs, //
+        },
+        tx::Pressure,
+        wire::{
+            self,
+            FragmentSize,
+            Header,
+            PING_PORT,
+            PROBE_PORT, //
+        }, //
+    },
+    recv_pool::{
+        Buf,
+        Context,
+        Pools, //
+    },
+    socket::{
+        SndbufCharge,
+        Socket, //
+    }, //
 };
-use crate::proto::{
-    exthdr,
-    packed::{self, Packer},
-    rdma::{Cookie, RdmaExthdrs},
-    tx::Pressure,
-    wire::{self, FragmentSize, Header, PING_PORT, PROBE_PORT},
-};
-use crate::recv_pool::{Buf, Context, Pools};
-use crate::socket::{SndbufCharge, Socket};
 use kernel::prelude::*;
 
 /// Memory that a message announces to its receiver, and the operation that it carries.

@@ -10,8 +10,21 @@ mod operation;
 mod pong_budget;
 
 pub(crate) use fragments::FrameError;
-pub(crate) use message::{Message, MsgOps};
-pub(crate) use operation::{
-    CompletionNotifier, FollowUp, NotifyRequest, Op, OpStatus, Owner, Posted, RdmaOp,
+pub(crate) use message::{
+    Message,
+    MsgOps, //
 };
-pub(crate) use pong_budget::{PongBudget, PongSlot};
+pub(crate) use operation::{
+    CompletionNotifier,
+    FollowUp,
+    NotifyRequest,
+    Op,
+    OpStatus,
+    Owner,
+    Posted,
+    RdmaOp, //
+};
+pub(crate) use pong_budget::{
+    PongBudget,
+    PongSlot, //
+};

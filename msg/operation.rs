@@ -14,24 +14,52 @@
 //! acknowledges a later frame. Programs are notified in the order of posting. So each
 //! [`CompletionNotifier`] holds that of the next operation on its connection.
 
-use crate::kapi::{
-    net::{poll, Sock},
-    rdma::{Operation, OperationItem, PostError, RejectedOp, WcStatus},
-    sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh},
-    task::UserId,
+use crate::{
+    kapi::{
+        net::{
+            poll,
+            Sock, //
+        },
+        rdma::{
+            Operation,
+            OperationItem,
+            PostError,
+            RejectedOp,
+            WcStatus, //
+        },
+        sync::{
+            new_spinlock_bh,
+            Fifo,
+            Item,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task::UserId, //
+    },
+    proto::faults::Standing,
+    rdma_mem::{
+        LocalMemory,
+        OnRelease, //
+    },
+    socket::{
+        BounceCharge,
+        Notification,
+        SndbufCharge,
+        Socket, //
+    },
+    uapi::rdma::Status, //
 };
-use crate::proto::faults::Standing;
-use crate::rdma_mem::{LocalMemory, OnRelease};
-use crate::socket::{BounceCharge, Notification, SndbufCharge, Socket};
-use crate::uapi::rdma::Status;
 use core::mem;
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// State of the operation that was posted next on the connection.

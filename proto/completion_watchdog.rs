@@ -11,7 +11,10 @@
 //! Posting a work request costs nothing for this: a periodic check compares the progress of the
 //! device with that of the previous check.
 
-use super::{unchanged::Unchanged, SECOND};
+use super::{
+    unchanged::Unchanged,
+    SECOND, //
+};
 
 /// Longest time between two checks.
 const MAX_PERIOD_MS: u32 = 5_000;

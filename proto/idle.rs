@@ -22,7 +22,10 @@
 //! others that need a connection have a chance to be first. The same applies to a peer that may use
 //! memory of this node: its operations carry no message, so this node does not see them.
 
-use super::{unchanged::Unchanged, SECOND};
+use super::{
+    unchanged::Unchanged,
+    SECOND, //
+};
 
 /// Longest time for which a connection that was never used stays.
 const UNUSED_SECS: u32 = 60;

@@ -10,7 +10,10 @@
 //! No flag marks a packed frame. Its first message ends before the frame does, which is not allowed
 //! in any other frame.
 
-use super::wire::{Header, HeaderError};
+use super::wire::{
+    Header,
+    HeaderError, //
+};
 
 /// Alignment of the messages in a frame, in bytes.
 const ALIGN: usize = 8;

@@ -2,7 +2,11 @@
 
 //! Keys of memory, as messages carry them. `uapi/rdma.rs` has the arguments of programs.
 
-use super::exthdr::{self, Extension, Extensions};
+use super::exthdr::{
+    self,
+    Extension,
+    Extensions, //
+};
 
 /// Most bytes that one operation moves.
 pub(crate) const MAX_BYTES: u64 = 1 << 20;

@@ -28,8 +28,18 @@
 //! Ownership: the payload stays with the caller; this state has only numbers. Errors: a frame that
 //! breaks a rule ends the connection, see [`RxError`].
 
-use super::exthdr::{Extension, Extensions, CAP_PACKED};
-use super::wire::{Flags, FragmentSize, Header};
+use super::{
+    exthdr::{
+        Extension,
+        Extensions,
+        CAP_PACKED, //
+    },
+    wire::{
+        Flags,
+        FragmentSize,
+        Header, //
+    }, //
+};
 
 /// Result of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,22 @@
 
 #![deny(unsafe_code)]
 
-use crate::kapi::{
-    pin::PinnedMemory,
-    rdma::{Access, DeviceId, Pieces},
+use crate::{
+    kapi::{
+        pin::PinnedMemory,
+        rdma::{
+            Access,
+            DeviceId,
+            Pieces, //
+        }, //
+    },
+    proto::rdma::Cookie, //
 };
-use crate::proto::rdma::Cookie;
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Memory of a program that peers may access. Dropping it revokes the access soon after.
 ///

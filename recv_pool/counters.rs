@@ -3,7 +3,10 @@
 //! Counters of buffer pools.
 
 use crate::kapi::rdma::ArenaStats;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
 /// Counters of rare events, shared by all pools of a node.
 pub(crate) struct Counters {

@@ -2,13 +2,19 @@
 
 //! Limit on the memory of a pool.
 
-use crate::kapi::{sync::ReadOnce, sysctl::Setting};
+use crate::kapi::{
+    sync::ReadOnce,
+    sysctl::Setting, //
+};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Unit of the sysctl, in bytes: the fragment size of the first RDS version.

@@ -9,8 +9,29 @@ mod limit;
 mod pool;
 mod pools;
 
-pub(crate) use crate::kapi::rdma::{Batch, Buf, BufMut, GrowError};
-pub(crate) use counters::{Counters, PoolUsage};
-pub(crate) use limit::{Limit, LoweredLimit};
-pub(crate) use pool::{Context, Pool, PoolConfig, SHARD_ORDERS};
-pub(crate) use pools::{FrameBuf, Limits, Pools, Unmapped};
+pub(crate) use crate::kapi::rdma::{
+    Batch,
+    Buf,
+    BufMut,
+    GrowError, //
+};
+pub(crate) use counters::{
+    Counters,
+    PoolUsage, //
+};
+pub(crate) use limit::{
+    Limit,
+    LoweredLimit, //
+};
+pub(crate) use pool::{
+    Context,
+    Pool,
+    PoolConfig,
+    SHARD_ORDERS, //
+};
+pub(crate) use pools::{
+    FrameBuf,
+    Limits,
+    Pools,
+    Unmapped, //
+};

@@ -17,16 +17,30 @@
 //!
 //! Buffers outlive the pool. A shard is freed with its last buffer.
 
-use super::{Counters, Limit};
+use super::{
+    Counters,
+    Limit, //
+};
 use crate::kapi::{
-    rdma::{Arena, ArenaStats, Batch, BounceBounds, BufMut, GrowError, Pd},
-    sync::OwnedQueue,
+    rdma::{
+        Arena,
+        ArenaStats,
+        Batch,
+        BounceBounds,
+        BufMut,
+        GrowError,
+        Pd, //
+    },
+    sync::OwnedQueue, //
 };
 use kernel::{
     fmt,
     page::PAGE_SIZE,
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Allocation context.

@@ -3,14 +3,34 @@
 //! The buffer pools of one device.
 
 use super::{
-    BufMut, Context, Counters, GrowError, Limit, Pool, PoolConfig, PoolUsage, SHARD_ORDERS,
+    BufMut,
+    Context,
+    Counters,
+    GrowError,
+    Limit,
+    Pool,
+    PoolConfig,
+    PoolUsage,
+    SHARD_ORDERS, //
 };
-use crate::kapi::{rdma::Pd, shrinker::Cache, sync::OwnedQueue};
-use crate::proto::wire::{FragmentSize, Header};
+use crate::{
+    kapi::{
+        rdma::Pd,
+        shrinker::Cache,
+        sync::OwnedQueue, //
+    },
+    proto::wire::{
+        FragmentSize,
+        Header, //
+    }, //
+};
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Buffer sizes, in bytes, for a header and a payload shorter than any fragment. A shard of 64 KiB

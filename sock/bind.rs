@@ -2,18 +2,36 @@
 
 //! `bind(2)`, and the checks of addresses that programs pass.
 
-use crate::kapi::{
-    errno::Errno,
-    net::{is_broadcast, IpBits, Sock, SockAddr, SockAddrError},
-    print::pr_program_ratelimited,
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            is_broadcast,
+            IpBits,
+            Sock,
+            SockAddr,
+            SockAddrError, //
+        },
+        print::pr_program_ratelimited, //
+    },
+    proto::wire::PROBE_PORT,
+    socket::{
+        BindError,
+        BindKey,
+        Peer,
+        Socket,
+        TransportId,
+        FIRST_PORT, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::proto::wire::PROBE_PORT;
-use crate::socket::{BindError, BindKey, Peer, Socket, TransportId, FIRST_PORT};
-use crate::stats::Counter;
-use crate::trace;
 use core::{
     iter,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{
+        Ipv4Addr,
+        Ipv6Addr, //
+    }, //
 };
 use kernel::prelude::*;
 

@@ -11,22 +11,47 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use crate::conn::{Connection, QueueKind};
-use crate::kapi::{
-    errno::Errno,
-    net::{Sock, SockOptOut},
-    task,
-};
-use crate::socket::Socket;
-use crate::uapi::{
-    info::{self, Emitted, Family},
-    RDS6_INFO_CONNECTIONS, RDS6_INFO_IB_CONNECTIONS, RDS6_INFO_RECV_MESSAGES,
-    RDS6_INFO_RETRANS_MESSAGES, RDS6_INFO_SEND_MESSAGES, RDS6_INFO_SOCKETS, RDS_INFO_CONNECTIONS,
-    RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS, RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES,
-    RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
+use crate::{
+    conn::{
+        Connection,
+        QueueKind, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            Sock,
+            SockOptOut, //
+        },
+        task, //
+    },
+    socket::Socket,
+    uapi::{
+        info::{
+            self,
+            Emitted,
+            Family, //
+        },
+        RDS6_INFO_CONNECTIONS,
+        RDS6_INFO_IB_CONNECTIONS,
+        RDS6_INFO_RECV_MESSAGES,
+        RDS6_INFO_RETRANS_MESSAGES,
+        RDS6_INFO_SEND_MESSAGES,
+        RDS6_INFO_SOCKETS,
+        RDS_INFO_CONNECTIONS,
+        RDS_INFO_COUNTERS,
+        RDS_INFO_IB_CONNECTIONS,
+        RDS_INFO_RECV_MESSAGES,
+        RDS_INFO_RETRANS_MESSAGES,
+        RDS_INFO_SEND_MESSAGES,
+        RDS_INFO_SOCKETS, //
+    }, //
 };
 use core::net::Ipv6Addr;
-use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Maximum buffer length. C RDS refuses buffers within a page of `INT_MAX`.
 // CAST: a page has far less bytes.

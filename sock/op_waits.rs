@@ -3,14 +3,25 @@
 //! Waits of `sendmsg(2)` before an operation begins.
 
 use super::operation::OpRequest;
-use crate::conn::Connection;
-use crate::kapi::{
-    errno::Errno,
-    net::{poll, Sock, Timeout},
-    task::UserId,
+use crate::{
+    conn::Connection,
+    kapi::{
+        errno::Errno,
+        net::{
+            poll,
+            Sock,
+            Timeout, //
+        },
+        task::UserId, //
+    },
+    socket::{
+        BounceCharge,
+        Bound,
+        Socket,
+        WaitingOn, //
+    },
+    stats::Counter, //
 };
-use crate::socket::{BounceCharge, Bound, Socket, WaitingOn};
-use crate::stats::Counter;
 use kernel::prelude::*;
 
 /// Time in nanoseconds after which a nonblocking call looks for bounce buffers again.

@@ -5,18 +5,61 @@
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
 use super::rdma;
-use crate::kapi::{
-    errno::Errno,
-    net::{user, Sock},
-    rdma::{LocalPiece, OperationItem, Verb},
-    sync::{Fifo, Item},
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            user,
+            Sock, //
+        },
+        rdma::{
+            LocalPiece,
+            OperationItem,
+            Verb, //
+        },
+        sync::{
+            Fifo,
+            Item, //
+        }, //
+    },
+    msg::{
+        CompletionNotifier,
+        FollowUp,
+        NotifyRequest,
+        Op,
+        RdmaOp, //
+    },
+    rdma_mem::{
+        LocalMemory,
+        Mapped,
+        OnRelease,
+        OpKind,
+        RdmaOps, //
+    },
+    socket::{
+        BounceCharge,
+        Bound,
+        SndbufCharge,
+        Socket, //
+    },
+    stats::{
+        Counter,
+        Stats, //
+    },
+    uapi::rdma::{
+        Area,
+        ArgError,
+        AtomicArgs,
+        Change,
+        RdmaFlags,
+        Transfer, //
+    }, //
 };
-use crate::msg::{CompletionNotifier, FollowUp, NotifyRequest, Op, RdmaOp};
-use crate::rdma_mem::{LocalMemory, Mapped, OnRelease, OpKind, RdmaOps};
-use crate::socket::{BounceCharge, Bound, SndbufCharge, Socket};
-use crate::stats::{Counter, Stats};
-use crate::uapi::rdma::{Area, ArgError, AtomicArgs, Change, RdmaFlags, Transfer};
-use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 
 impl From<ArgError> for Error {
     fn from(bad: ArgError) -> Self {

@@ -2,19 +2,46 @@
 
 //! Operations of `struct proto_ops` for RDS sockets.
 
-use super::{bind, opts, recvmsg, sendmsg};
-use crate::conn::{Node, RetryTimers};
-use crate::kapi::{
-    errno::Errno,
-    net::{
-        poll, Net, PollMask, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
-        SOCK_SEQPACKET,
-    },
+use super::{
+    bind,
+    opts,
+    recvmsg,
+    sendmsg, //
 };
-use crate::socket::{Bound, CachedRoute, Socket, Traces};
-use crate::uapi::AF_RDS;
+use crate::{
+    conn::{
+        Node,
+        RetryTimers, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            poll,
+            Net,
+            PollMask,
+            Protocol,
+            RecvMsg,
+            SendMsg,
+            Sock,
+            SockAddr,
+            SockOptIn,
+            SockOptOut,
+            SOCK_SEQPACKET, //
+        }, //
+    },
+    socket::{
+        Bound,
+        CachedRoute,
+        Socket,
+        Traces, //
+    },
+    uapi::AF_RDS, //
+};
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 impl Protocol for Socket {
     const FAMILY: c_int = AF_RDS;

@@ -4,19 +4,56 @@
 //!
 //! Source: `include/uapi/linux/rds.h`.
 
-use super::{info, rdma};
-use crate::kapi::{
-    errno::Errno,
-    net::{poll, timestamp, user, Sock, SockAddr, SockOptIn, SockOptOut},
+use super::{
+    info,
+    rdma, //
 };
-use crate::socket::{BadTraces, Peer, Socket, Traces, TransportId};
-use crate::uapi::{
-    RDS_CANCEL_SENT_TO, RDS_CONG_MONITOR, RDS_FREE_MR, RDS_GET_MR, RDS_GET_MR_FOR_DEST,
-    RDS_INFO_FIRST, RDS_INFO_LAST, RDS_RECVERR, RDS_TRANS_COUNT, RDS_TRANS_NONE, SIOCRDSGETTOS,
-    SIOCRDSSETTOS, SOL_RDS, SO_RDS_MSG_RXPATH_LATENCY, SO_RDS_TRANSPORT,
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            poll,
+            timestamp,
+            user,
+            Sock,
+            SockAddr,
+            SockOptIn,
+            SockOptOut, //
+        }, //
+    },
+    socket::{
+        BadTraces,
+        Peer,
+        Socket,
+        Traces,
+        TransportId, //
+    },
+    uapi::{
+        RDS_CANCEL_SENT_TO,
+        RDS_CONG_MONITOR,
+        RDS_FREE_MR,
+        RDS_GET_MR,
+        RDS_GET_MR_FOR_DEST,
+        RDS_INFO_FIRST,
+        RDS_INFO_LAST,
+        RDS_RECVERR,
+        RDS_TRANS_COUNT,
+        RDS_TRANS_NONE,
+        SIOCRDSGETTOS,
+        SIOCRDSSETTOS,
+        SOL_RDS,
+        SO_RDS_MSG_RXPATH_LATENCY,
+        SO_RDS_TRANSPORT, //
+    }, //
 };
-use core::net::{Ipv4Addr, Ipv6Addr};
-use kernel::{prelude::*, sync::atomic::Relaxed};
+use core::net::{
+    Ipv4Addr,
+    Ipv6Addr, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::Relaxed, //
+};
 
 /// Options of Oracle's UEK kernels. The connection reset has the number of `SO_RDS_TRANSPORT` and
 /// is distinguished by its length; UEK has another number for the transport.

@@ -4,17 +4,38 @@
 //!
 //! Source: `include/uapi/linux/rds.h`, rds-rdma(7).
 
-use crate::kapi::{
-    errno::Errno,
-    net::{user, Sock, SockOptIn},
-    pin::PinnedMemory,
-    rdma::Access,
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            user,
+            Sock,
+            SockOptIn, //
+        },
+        pin::PinnedMemory,
+        rdma::Access, //
+    },
+    proto::rdma::{
+        Cookie,
+        MAX_BYTES, //
+    },
+    rdma_mem::RdmaOps,
+    socket::{
+        Bound,
+        Ending,
+        RegionKey,
+        Socket, //
+    },
+    uapi::rdma::{
+        FreeMr,
+        GetMr,
+        RdmaFlags, //
+    }, //
 };
-use crate::proto::rdma::{Cookie, MAX_BYTES};
-use crate::rdma_mem::RdmaOps;
-use crate::socket::{Bound, Ending, RegionKey, Socket};
-use crate::uapi::rdma::{FreeMr, GetMr, RdmaFlags};
-use kernel::{page::PAGE_SIZE, prelude::*};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 
 /// Maximum number of pages that a region touches.
 const MAX_PAGES: u64 = MAX_BYTES / PAGE_SIZE as u64 + 1;

@@ -3,16 +3,35 @@
 //! `recvmsg(2)`.
 
 use super::bind::sockaddr;
-use crate::kapi::{
-    errno::Errno,
-    net::{msg_flags, poll, Aligned, RecvMsg, Sock},
-};
-use crate::socket::{Incoming, Keep, MsgMeta, Socket};
-use crate::stats::Counter;
-use crate::uapi::{
-    rdma::{notification, NOTIFICATION},
-    RDS_CMSG_CONG_UPDATE, RDS_CMSG_RDMA_DEST, RDS_CMSG_RDMA_STATUS, RDS_CMSG_RXPATH_LATENCY,
-    SOL_RDS,
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            msg_flags,
+            poll,
+            Aligned,
+            RecvMsg,
+            Sock, //
+        }, //
+    },
+    socket::{
+        Incoming,
+        Keep,
+        MsgMeta,
+        Socket, //
+    },
+    stats::Counter,
+    uapi::{
+        rdma::{
+            notification,
+            NOTIFICATION, //
+        },
+        RDS_CMSG_CONG_UPDATE,
+        RDS_CMSG_RDMA_DEST,
+        RDS_CMSG_RDMA_STATUS,
+        RDS_CMSG_RXPATH_LATENCY,
+        SOL_RDS, //
+    }, //
 };
 use kernel::prelude::*;
 

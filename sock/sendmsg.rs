@@ -8,33 +8,76 @@
 //! nothing is sent.
 
 use super::{
-    bind::{parse_peer, Call},
-    op_waits::{await_admission, await_bounce},
+    bind::{
+        parse_peer,
+        Call, //
+    },
+    op_waits::{
+        await_admission,
+        await_bounce, //
+    },
     operation::OpRequest,
-    rdma,
+    rdma, //
 };
-use crate::conn::{ConnKey, Connection};
-use crate::kapi::{
-    errno::Errno,
-    net::{is_broadcast, msg_flags, SendMsg, Sock, Timeout},
-    task::UserId,
-};
-use crate::loop_transport::Destination;
-use crate::msg::MsgOps;
-use crate::proto::{rdma::Cookie, wire::MAX_MESSAGE};
-use crate::socket::{
-    BounceCharge, Bound, CachedRoute, ChargeError, Incoming, MsgMeta, Peer, RegionKey,
-    SndbufCharge, Socket, TransportId, WaitingOn,
-};
-use crate::stats::Counter;
-use crate::uapi::{
-    rdma::{AtomicArgs, AtomicKind, GetMr, Transfer},
-    RDS_CMSG_ATOMIC_CSWP, RDS_CMSG_ATOMIC_FADD, RDS_CMSG_MASKED_ATOMIC_CSWP,
-    RDS_CMSG_MASKED_ATOMIC_FADD, RDS_CMSG_RDMA_ARGS, RDS_CMSG_RDMA_DEST, RDS_CMSG_RDMA_MAP,
-    SOL_RDS,
+use crate::{
+    conn::{
+        ConnKey,
+        Connection, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            is_broadcast,
+            msg_flags,
+            SendMsg,
+            Sock,
+            Timeout, //
+        },
+        task::UserId, //
+    },
+    loop_transport::Destination,
+    msg::MsgOps,
+    proto::{
+        rdma::Cookie,
+        wire::MAX_MESSAGE, //
+    },
+    socket::{
+        BounceCharge,
+        Bound,
+        CachedRoute,
+        ChargeError,
+        Incoming,
+        MsgMeta,
+        Peer,
+        RegionKey,
+        SndbufCharge,
+        Socket,
+        TransportId,
+        WaitingOn, //
+    },
+    stats::Counter,
+    uapi::{
+        rdma::{
+            AtomicArgs,
+            AtomicKind,
+            GetMr,
+            Transfer, //
+        },
+        RDS_CMSG_ATOMIC_CSWP,
+        RDS_CMSG_ATOMIC_FADD,
+        RDS_CMSG_MASKED_ATOMIC_CSWP,
+        RDS_CMSG_MASKED_ATOMIC_FADD,
+        RDS_CMSG_RDMA_ARGS,
+        RDS_CMSG_RDMA_DEST,
+        RDS_CMSG_RDMA_MAP,
+        SOL_RDS, //
+    }, //
 };
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Flags that a sender may set. The last five request nothing that RDS would do differently.
 const FLAGS: u32 = msg_flags::DONTWAIT

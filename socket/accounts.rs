@@ -8,20 +8,48 @@
 //! exhausting the pools for others, with any number of sockets. Programs that may exceed limits
 //! have no account.
 
-use super::{shared_room::SharedRoom, upper::Node, UpperNode, Waiters};
-use crate::kapi::{
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
-    task::{self, without_io, UserId},
+use super::{
+    shared_room::SharedRoom,
+    upper::Node,
+    UpperNode,
+    Waiters, //
 };
-use crate::proto::rcvbuf::{self, Unread, Usage};
+use crate::{
+    kapi::{
+        sync::{
+            new_spinlock_bh,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task::{
+            self,
+            without_io,
+            UserId, //
+        }, //
+    },
+    proto::rcvbuf::{
+        self,
+        Unread,
+        Usage, //
+    }, //
+};
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
     },
-    workqueue::{Work, WorkItem},
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    },
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// Number of users whose shares fill a pool.

@@ -2,19 +2,38 @@
 
 //! Bind table: finds the socket that is bound to an address and port.
 
-use super::{Bound, Socket, TransportId};
-use crate::kapi::{
-    net::{BoundList, IpBits, Net, Sock},
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
-    task, time,
+use super::{
+    Bound,
+    Socket,
+    TransportId, //
 };
-use crate::proto::keyed::Secret;
+use crate::{
+    kapi::{
+        net::{
+            BoundList,
+            IpBits,
+            Net,
+            Sock, //
+        },
+        sync::{
+            new_spinlock_bh,
+            ReadOnce,
+            SpinLockBh, //
+        },
+        task,
+        time, //
+    },
+    proto::keyed::Secret, //
+};
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        }, //
+    }, //
 };
 
 /// Memory of the node per hash bucket, in bytes. Sockets in a long list would need more memory than

@@ -7,16 +7,32 @@
 //! is released. That may take as long as its peer accepts nothing. So a call without room waits
 //! until other operations have ended. It does so before it holds anything that they need.
 
-use super::{upper::Node, Account, Waiters};
-use crate::kapi::{sync::ReadOnce, task::without_io};
-use crate::proto::bounce::may_bounce;
+use super::{
+    upper::Node,
+    Account,
+    Waiters, //
+};
+use crate::{
+    kapi::{
+        sync::ReadOnce,
+        task::without_io, //
+    },
+    proto::bounce::may_bounce, //
+};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc,
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc, //
     },
-    workqueue::{Work, WorkItem},
+    workqueue::{
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// The bounce buffers that operations of this node hold.

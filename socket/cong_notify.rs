@@ -5,7 +5,12 @@
 //! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::ReadOnce;
-use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed,
+    Release, //
+};
 
 /// There is no notification for `poll(2)`.
 const NONE: u32 = 0;

@@ -6,11 +6,29 @@
 //! Dropping the message returns those buffers to their pool. If there is no memory for a copy, the
 //! message keeps its buffers or is dropped.
 
-use super::{MsgMeta, RecvBuf, SndbufCharge, Stamps};
-use crate::kapi::{alloc::kmalloc_size, net::RecvMsg, sync::Item, InlineBytes};
-use crate::proto::{rcvbuf::Unread, rdma::RdmaExthdrs};
+use super::{
+    MsgMeta,
+    RecvBuf,
+    SndbufCharge,
+    Stamps, //
+};
+use crate::{
+    kapi::{
+        alloc::kmalloc_size,
+        net::RecvMsg,
+        sync::Item,
+        InlineBytes, //
+    },
+    proto::{
+        rcvbuf::Unread,
+        rdma::RdmaExthdrs, //
+    }, //
+};
 use core::net::Ipv6Addr;
-use kernel::{alloc::AllocError, prelude::*};
+use kernel::{
+    alloc::AllocError,
+    prelude::*, //
+};
 
 /// Maximum payload that is stored in the message itself. A payload from another node is copied
 /// there, so that its buffer can be posted again at once.

@@ -7,17 +7,31 @@
 //! connected with the peer. A program passes only a cookie, which refers to the last region with
 //! that key.
 
-use crate::kapi::{
-    rdma::DeviceId,
-    sync::{new_spinlock_bh, SpinLockBh},
+use crate::{
+    kapi::{
+        rdma::DeviceId,
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        }, //
+    },
+    proto::rdma::Cookie,
+    rdma_mem::{
+        MrDevice,
+        RemoteMemory, //
+    }, //
 };
-use crate::proto::rdma::Cookie;
-use crate::rdma_mem::{MrDevice, RemoteMemory};
 use kernel::{
     new_mutex,
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{Arc, Mutex},
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// Rules for the end of a region.

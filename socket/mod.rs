@@ -30,23 +30,64 @@ mod upper;
 mod waiters;
 mod waiting;
 
-pub(crate) use accounts::{Account, AccountRef, Accounts};
-pub(crate) use address::{Bound, Peer};
-pub(crate) use binds::{BindError, BindKey, BindTable, FIRST_PORT};
-pub(crate) use bounce_room::{BounceCharge, BounceRoom};
-pub(crate) use incoming::{Incoming, Keep, Payload, CHUNK, INLINE};
+pub(crate) use accounts::{
+    Account,
+    AccountRef,
+    Accounts, //
+};
+pub(crate) use address::{
+    Bound,
+    Peer, //
+};
+pub(crate) use binds::{
+    BindError,
+    BindKey,
+    BindTable,
+    FIRST_PORT, //
+};
+pub(crate) use bounce_room::{
+    BounceCharge,
+    BounceRoom, //
+};
+pub(crate) use incoming::{
+    Incoming,
+    Keep,
+    Payload,
+    CHUNK,
+    INLINE, //
+};
 #[cfg(rds_kunit)]
 pub(crate) use memory::Memory;
-pub(crate) use memory::{Ending, RegionKey};
+pub(crate) use memory::{
+    Ending,
+    RegionKey, //
+};
 pub(crate) use msg_meta::MsgMeta;
-pub(crate) use net_state::{map_key, NetState};
+pub(crate) use net_state::{
+    map_key,
+    NetState, //
+};
 pub(crate) use notify_queue::Notification;
 pub(crate) use recv_buf::RecvBuf;
 pub(crate) use shared_state::SharedState;
-pub(crate) use sndbuf_charge::{ChargeError, SndbufCharge};
-pub(crate) use stamps::{BadTraces, Stamps, Traces};
-pub(crate) use state::{CachedRoute, Socket};
+pub(crate) use sndbuf_charge::{
+    ChargeError,
+    SndbufCharge, //
+};
+pub(crate) use stamps::{
+    BadTraces,
+    Stamps,
+    Traces, //
+};
+pub(crate) use state::{
+    CachedRoute,
+    Socket, //
+};
 pub(crate) use transport_id::TransportId;
-pub(crate) use upper::{Upper, UpperConnection, UpperNode};
+pub(crate) use upper::{
+    Upper,
+    UpperConnection,
+    UpperNode, //
+};
 pub(crate) use waiters::Waiters;
 pub(crate) use waiting::WaitingOn;

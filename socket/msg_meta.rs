@@ -3,8 +3,10 @@
 //! Optional message metadata: RDMA extension headers and receive timestamps.
 
 use super::Stamps;
-use crate::kapi::alloc::kmalloc_size;
-use crate::proto::rdma::RdmaExthdrs;
+use crate::{
+    kapi::alloc::kmalloc_size,
+    proto::rdma::RdmaExthdrs, //
+};
 use kernel::prelude::*;
 
 /// Metadata of a message. Allocated separately because few messages have any.

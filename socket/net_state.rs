@@ -3,20 +3,39 @@
 //! State that the sockets of a network namespace share: congestion maps of local addresses, and
 //! counters.
 
-use super::{Bound, MsgMeta, SharedState, TransportId};
-use crate::cong::{MapKey, Registry};
-use crate::kapi::{
-    net::Net,
-    sync::{OwnedQueue, ReadOnce},
+use super::{
+    Bound,
+    MsgMeta,
+    SharedState,
+    TransportId, //
 };
-use crate::stats::{Counter, Stats};
-use crate::trace;
+use crate::{
+    cong::{
+        MapKey,
+        Registry, //
+    },
+    kapi::{
+        net::Net,
+        sync::{
+            OwnedQueue,
+            ReadOnce, //
+        }, //
+    },
+    stats::{
+        Counter,
+        Stats, //
+    },
+    trace, //
+};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// State that the sockets of a network namespace share.

@@ -2,11 +2,22 @@
 
 //! Notifications of RDMA operations that a program has yet to read.
 
-use crate::kapi::sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh};
-use crate::uapi::rdma::Status;
+use crate::{
+    kapi::sync::{
+        new_spinlock_bh,
+        Fifo,
+        Item,
+        ReadOnce,
+        SpinLockBh, //
+    },
+    uapi::rdma::Status, //
+};
 use kernel::{
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// Result of an operation.

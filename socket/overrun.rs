@@ -5,17 +5,34 @@
 //! If a program does not read, only its socket loses messages. The connection and other sockets are
 //! not affected.
 
-use super::{state::RecvQueue, Account, Incoming, Socket};
-use crate::kapi::{
-    errno::Errno,
-    net::{poll, Sock},
-    sync::ReadOnce,
+use super::{
+    state::RecvQueue,
+    Account,
+    Incoming,
+    Socket, //
 };
-use crate::proto::rcvbuf::{Unread, Usage};
-use crate::stats::Counter;
+use crate::{
+    kapi::{
+        errno::Errno,
+        net::{
+            poll,
+            Sock, //
+        },
+        sync::ReadOnce, //
+    },
+    proto::rcvbuf::{
+        Unread,
+        Usage, //
+    },
+    stats::Counter, //
+};
 use kernel::{
     prelude::*,
-    sync::atomic::{Full, Relaxed, Release},
+    sync::atomic::{
+        Full,
+        Relaxed,
+        Release, //
+    }, //
 };
 
 impl Sock<Socket> {

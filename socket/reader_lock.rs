@@ -5,7 +5,11 @@
 //! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::ReadOnce;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
 
 /// Serialises readers of a socket, and notes whether there is something to read.
 ///

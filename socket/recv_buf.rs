@@ -5,8 +5,10 @@
 //! It belongs to the transport: each kind of memory is a variant of [`RecvBuf`]. All code above
 //! this file handles the kinds in the same way.
 
-use crate::proto::wire::Header;
-use crate::recv_pool::BufMut;
+use crate::{
+    proto::wire::Header,
+    recv_pool::BufMut, //
+};
 
 /// Memory of a frame that has arrived. Dropping it returns the memory to its transport.
 pub(crate) enum RecvBuf {

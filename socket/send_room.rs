@@ -5,7 +5,10 @@
 //! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::ReadOnce;
-use kernel::sync::atomic::{Atomic, Full};
+use kernel::sync::atomic::{
+    Atomic,
+    Full, //
+};
 
 /// Bytes sent and not yet acknowledged, or not yet read on the loop transport.
 pub(super) struct SendRoom(Atomic<usize>);

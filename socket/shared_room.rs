@@ -5,7 +5,11 @@
 //! `tests/loom` also compiles this file.
 
 use crate::kapi::sync::ReadOnce;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
 
 /// Bytes in use, and a flag that is set when there was no room.
 ///

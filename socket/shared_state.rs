@@ -3,10 +3,19 @@
 //! State that the sockets of all network namespaces share: the table of bound sockets, the memory
 //! of users, and a workqueue.
 
-use super::{Accounts, BindTable, BounceRoom};
-use crate::kapi::sync::OwnedQueue;
-use crate::proto::rcvbuf;
-use kernel::{prelude::*, sync::Arc};
+use super::{
+    Accounts,
+    BindTable,
+    BounceRoom, //
+};
+use crate::{
+    kapi::sync::OwnedQueue,
+    proto::rcvbuf, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// State of the machine, which outlives each of its network namespaces.
 ///

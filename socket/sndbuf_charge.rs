@@ -2,7 +2,10 @@
 
 //! Charge for a message to its sender's send buffer and to the share of the sender's user.
 
-use super::{Account, Socket};
+use super::{
+    Account,
+    Socket, //
+};
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 

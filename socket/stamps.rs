@@ -4,8 +4,14 @@
 //!
 //! Source: `struct rds_cmsg_rx_trace` and its points in `include/uapi/linux/rds.h`.
 
-use crate::kapi::time;
-use crate::uapi::{rds_cmsg_rx_trace, rds_rx_trace_so, RDS_MSG_RX_DGRAM_TRACE_MAX};
+use crate::{
+    kapi::time,
+    uapi::{
+        rds_cmsg_rx_trace,
+        rds_rx_trace_so,
+        RDS_MSG_RX_DGRAM_TRACE_MAX, //
+    }, //
+};
 use core::mem::offset_of;
 use kernel::prelude::*;
 

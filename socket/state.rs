@@ -16,28 +16,61 @@ use super::{
     reader_lock::ReaderLock,
     send_room::SendRoom,
     unread::UnreadInfo,
-    upper::{Connection, Node},
+    upper::{
+        Connection,
+        Node, //
+    },
     waiting::WaitingOn,
-    AccountRef, Incoming, Keep, Traces, TransportId, UpperNode, Waiters,
+    AccountRef,
+    Incoming,
+    Keep,
+    Traces,
+    TransportId,
+    UpperNode,
+    Waiters, //
 };
-use crate::kapi::{
-    net::{poll, Net, Sock},
-    sync::{new_spinlock_bh, Fifo, Item, ReadOnce, SpinLockBh},
+use crate::{
+    kapi::{
+        net::{
+            poll,
+            Net,
+            Sock, //
+        },
+        sync::{
+            new_spinlock_bh,
+            Fifo,
+            Item,
+            ReadOnce,
+            SpinLockBh, //
+        }, //
+    },
+    proto::{
+        faults::Standing,
+        rcvbuf::{
+            is_overrun,
+            tight_limit,
+            transition,
+            Charges,
+            Transition, //
+        },
+        tx::Pressure, //
+    },
+    stats::Counter,
+    trace, //
 };
-use crate::proto::{
-    faults::Standing,
-    rcvbuf::{is_overrun, tight_limit, transition, Charges, Transition},
-    tx::Pressure,
-};
-use crate::stats::Counter;
-use crate::trace;
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
-        Arc, Mutex, SetOnce, SpinLock,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex,
+        SetOnce,
+        SpinLock, //
+    }, //
 };
 
 /// State that system calls set.

@@ -2,7 +2,11 @@
 
 //! Identity of the transports.
 
-use crate::uapi::{RDS_TRANS_COUNT, RDS_TRANS_IB, RDS_TRANS_TCP};
+use crate::uapi::{
+    RDS_TRANS_COUNT,
+    RDS_TRANS_IB,
+    RDS_TRANS_TCP, //
+};
 use kernel::prelude::*;
 
 /// Transports, with their numbers in `SO_RDS_TRANSPORT`.

@@ -2,8 +2,16 @@
 
 //! Snapshots of unread messages for the `RDS_INFO_*` tables.
 
-use super::{Incoming, Socket};
-use crate::kapi::{net::Sock, sync::Walk, task, walk_in_batches};
+use super::{
+    Incoming,
+    Socket, //
+};
+use crate::kapi::{
+    net::Sock,
+    sync::Walk,
+    task,
+    walk_in_batches, //
+};
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
 

@@ -7,7 +7,12 @@
 //! folder knows them as [`Upper::Node`] and [`Upper::Connection`], and calls only the traits here.
 //! The compiler knows the types behind them, so the calls are direct ones.
 
-use super::{Bound, NetState, Socket, Waiters};
+use super::{
+    Bound,
+    NetState,
+    Socket,
+    Waiters, //
+};
 use crate::kapi::net::Net;
 use core::ops::Deref;
 use kernel::sync::Arc;

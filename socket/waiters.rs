@@ -7,17 +7,34 @@
 
 use super::Socket;
 use crate::kapi::{
-    net::{poll, Sock},
-    sync::{new_spinlock_bh, ReadOnce, SpinLockBh},
+    net::{
+        poll,
+        Sock, //
+    },
+    sync::{
+        new_spinlock_bh,
+        ReadOnce,
+        SpinLockBh, //
+    }, //
 };
-use core::{array, mem, ptr};
+use core::{
+    array,
+    mem,
+    ptr, //
+};
 use kernel::{
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full},
-    },
+        atomic::{
+            Atomic,
+            Full, //
+        }, //
+    }, //
 };
 
 /// Number of buckets, the bits of a mask. Ports that are equal modulo this number share a bucket.

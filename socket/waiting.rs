@@ -5,11 +5,25 @@
 //!
 //! A socket that is closed removes itself from all of them.
 
-use super::{upper::Connection, Account, BounceRoom, Socket, UpperConnection, Waiters};
-use crate::kapi::{net::Sock, sync::ReadOnce};
+use super::{
+    upper::Connection,
+    Account,
+    BounceRoom,
+    Socket,
+    UpperConnection,
+    Waiters, //
+};
+use crate::kapi::{
+    net::Sock,
+    sync::ReadOnce, //
+};
 use kernel::{
     prelude::*,
-    sync::{aref::ARef, atomic::Relaxed, Arc},
+    sync::{
+        aref::ARef,
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 
 /// Owner of a list of waiters that a socket is on.

@@ -6,14 +6,24 @@
 //! exists twice: for IPv6, and for IPv4, which omits objects with other addresses.
 
 use super::{
-    rds6_info_connection, rds6_info_message, rds6_info_rdma_connection, rds6_info_socket,
-    rds_info_connection, rds_info_counter, rds_info_message, rds_info_rdma_connection,
-    rds_info_socket, TRANSNAMSIZ,
+    rds6_info_connection,
+    rds6_info_message,
+    rds6_info_rdma_connection,
+    rds6_info_socket,
+    rds_info_connection,
+    rds_info_counter,
+    rds_info_message,
+    rds_info_rdma_connection,
+    rds_info_socket,
+    TRANSNAMSIZ, //
 };
 use crate::proto::info::RdmaPath;
 use core::{
     mem::offset_of,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{
+        Ipv4Addr,
+        Ipv6Addr, //
+    }, //
 };
 
 /// Size of the longest record, in bytes.

@@ -5,12 +5,30 @@
 //! All numbers are in host byte order.
 
 use super::{
-    rds_atomic_args, rds_free_mr_args, rds_get_mr_args, rds_get_mr_for_dest_args, rds_iovec,
-    rds_rdma_args, rds_rdma_notify, RDS_RDMA_CANCELED, RDS_RDMA_DROPPED, RDS_RDMA_FENCE,
-    RDS_RDMA_INVALIDATE, RDS_RDMA_NOTIFY_ME, RDS_RDMA_OTHER_ERROR, RDS_RDMA_READWRITE,
-    RDS_RDMA_REMOTE_ERROR, RDS_RDMA_SILENT, RDS_RDMA_SUCCESS, RDS_RDMA_USE_ONCE, UIO_MAXIOV,
+    rds_atomic_args,
+    rds_free_mr_args,
+    rds_get_mr_args,
+    rds_get_mr_for_dest_args,
+    rds_iovec,
+    rds_rdma_args,
+    rds_rdma_notify,
+    RDS_RDMA_CANCELED,
+    RDS_RDMA_DROPPED,
+    RDS_RDMA_FENCE,
+    RDS_RDMA_INVALIDATE,
+    RDS_RDMA_NOTIFY_ME,
+    RDS_RDMA_OTHER_ERROR,
+    RDS_RDMA_READWRITE,
+    RDS_RDMA_REMOTE_ERROR,
+    RDS_RDMA_SILENT,
+    RDS_RDMA_SUCCESS,
+    RDS_RDMA_USE_ONCE,
+    UIO_MAXIOV, //
 };
-use crate::proto::rdma::{Cookie, MAX_BYTES};
+use crate::proto::rdma::{
+    Cookie,
+    MAX_BYTES, //
+};
 use core::mem::offset_of;
 
 /// Most [`Area`]s of local memory of one operation.

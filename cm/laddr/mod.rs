@@ -30,24 +30,63 @@
 mod table;
 
 use crate::kapi::{
-    net::{for_each_assigned, locality, AddressWatch, IpBits, Locality, Watch},
-    rdma::{local_device, DeviceId, IbDevice, PortWatch},
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, Sections, SpinLockBh},
-    task::without_io,
+    net::{
+        for_each_assigned,
+        locality,
+        AddressWatch,
+        IpBits,
+        Locality,
+        Watch, //
+    },
+    rdma::{
+        local_device,
+        DeviceId,
+        IbDevice,
+        PortWatch, //
+    },
+    sync::{
+        cancel_delayed,
+        new_spinlock_bh,
+        OwnedQueue,
+        Sections,
+        SpinLockBh, //
+    },
+    task::without_io, //
 };
 use core::{
-    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6},
-    sync::atomic,
+    net::{
+        IpAddr,
+        Ipv6Addr,
+        SocketAddr,
+        SocketAddrV6, //
+    },
+    sync::atomic, //
 };
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full},
-        Arc, Completion, SetOnce,
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc,
+        Completion,
+        SetOnce, //
     },
-    workqueue::{DelayedWork, WorkItem},
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
 };
-use table::{AddrKey, AddrTable, Answer, Epoch, Set, TableWriter, WAYS};
+use table::{
+    AddrKey,
+    AddrTable,
+    Answer,
+    Epoch,
+    Set,
+    TableWriter,
+    WAYS, //
+};
 
 /// Number of sets in the table, a power of two.
 const SETS: usize = 128;

@@ -35,10 +35,19 @@
 )]
 
 use super::atomic::{
-    fence, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+    AtomicU64,
+    Ordering::{
+        Acquire,
+        Relaxed,
+        Release,
+        SeqCst, //
+    }, //
 };
-use core::{net::Ipv6Addr, ops::Deref};
+use core::{
+    net::Ipv6Addr,
+    ops::Deref, //
+};
 
 /// Number of slots in a set.
 pub(crate) const WAYS: usize = 4;

@@ -2,8 +2,14 @@
 
 //! Memory of a program that is in use by a device or waits for its release.
 
-use crate::kapi::rdma::{LocalDmaMapping, Mapping, Region};
-use crate::rdma_mem::OnRelease;
+use crate::{
+    kapi::rdma::{
+        LocalDmaMapping,
+        Mapping,
+        Region, //
+    },
+    rdma_mem::OnRelease, //
+};
 use kernel::sync::Arc;
 
 /// The state of the memory.

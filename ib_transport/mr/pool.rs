@@ -8,31 +8,83 @@
 //! reuse. Removal of the device releases everything; the remaining handles are without effect.
 
 use super::{
-    super::{endpoint_list::EndpointList, quirks::ReadQuiesceQueue, IbTunables},
-    entry::{MrEntry, MrMemory},
+    super::{
+        endpoint_list::EndpointList,
+        quirks::ReadQuiesceQueue,
+        IbTunables, //
+    },
+    entry::{
+        MrEntry,
+        MrMemory, //
+    },
     free_list::MrFreeList,
-    pool_inner::MrPoolInner,
+    pool_inner::MrPoolInner, //
 };
-use crate::kapi::{
-    pin::PinnedMemory,
-    rdma::{Access, DeviceId, LocalDmaMapping, Mapping, Mr, Pd, Pieces, Region},
-    sync::{new_spinlock_bh, Fifo, Item, OwnedQueue, SpinLockBh},
-    task::without_io,
+use crate::{
+    kapi::{
+        pin::PinnedMemory,
+        rdma::{
+            Access,
+            DeviceId,
+            LocalDmaMapping,
+            Mapping,
+            Mr,
+            Pd,
+            Pieces,
+            Region, //
+        },
+        sync::{
+            new_spinlock_bh,
+            Fifo,
+            Item,
+            OwnedQueue,
+            SpinLockBh, //
+        },
+        task::without_io, //
+    },
+    proto::rdma::{
+        Cookie,
+        MAX_BYTES, //
+    },
+    rdma_mem::{
+        LocalMemory,
+        MrDevice,
+        OnRelease,
+        RemoteMemory, //
+    }, //
 };
-use crate::proto::rdma::{Cookie, MAX_BYTES};
-use crate::rdma_mem::{LocalMemory, MrDevice, OnRelease, RemoteMemory};
 use core::net::SocketAddr;
 use kernel::{
-    new_condvar, new_mutex,
+    new_condvar,
+    new_mutex,
     page::PAGE_SIZE,
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc, CondVar, CondVarTimeoutResult, Mutex, MutexGuard,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
     },
-    time::{msecs_to_jiffies, Delta, Instant, Monotonic},
-    workqueue::{new_work, Work, WorkItem},
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        CondVar,
+        CondVarTimeoutResult,
+        Mutex,
+        MutexGuard, //
+    },
+    time::{
+        msecs_to_jiffies,
+        Delta,
+        Instant,
+        Monotonic, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// Back-off after a registration timed out. Until it ends, callers fail at once instead of timing

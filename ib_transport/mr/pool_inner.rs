@@ -3,20 +3,37 @@
 //! Invalidation of regions in batches, and release of their memory.
 
 use super::{
-    super::{endpoint_list::EndpointList, quirks::ReadQuiesceQueue},
-    entry::{MrEntry, MrMemory},
+    super::{
+        endpoint_list::EndpointList,
+        quirks::ReadQuiesceQueue, //
+    },
+    entry::{
+        MrEntry,
+        MrMemory, //
+    },
     free_list::MrFreeList,
-    reg_qp::RegQp,
+    reg_qp::RegQp, //
 };
 use crate::kapi::{
-    rdma::{Mr, Pd, Region},
-    sync::{Fifo, Item, OwnedQueue},
+    rdma::{
+        Mr,
+        Pd,
+        Region, //
+    },
+    sync::{
+        Fifo,
+        Item,
+        OwnedQueue, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::{
     prelude::*,
     sync::Arc,
-    time::{Instant, Monotonic},
+    time::{
+        Instant,
+        Monotonic, //
+    }, //
 };
 
 /// Number of regions that are invalidated together.

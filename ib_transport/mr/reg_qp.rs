@@ -5,22 +5,43 @@
 //! Devices accept registrations only on a connected queue pair. So two queue pairs of the same
 //! device are connected to each other through the CM. No data is sent between them.
 
-use super::super::endpoint_list::{EndpointList, Hold};
+use super::super::endpoint_list::{
+    EndpointList,
+    Hold, //
+};
 use crate::kapi::{
     print::pr_info_ratelimited,
     rdma::{
-        CmEvent, CmHandler, CmId, ConnParams, IncomingRequest, Listener, LocalQp, Pd,
-        RequestHandler, STALE_CONNECTION,
+        CmEvent,
+        CmHandler,
+        CmId,
+        ConnParams,
+        IncomingRequest,
+        Listener,
+        LocalQp,
+        Pd,
+        RequestHandler,
+        STALE_CONNECTION, //
     },
-    sync::{new_spinlock_bh, Completion, OwnedQueue, Sections, SpinLockBh},
+    sync::{
+        new_spinlock_bh,
+        Completion,
+        OwnedQueue,
+        Sections,
+        SpinLockBh, //
+    },
     task::without_io,
-    time,
+    time, //
 };
 use core::net::SocketAddr;
 use kernel::{
     prelude::*,
     sync::Arc,
-    workqueue::{new_work, Work, WorkItem},
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// Timeout of each step. All steps are local to this node.

@@ -18,5 +18,8 @@
 mod rxe;
 mod siw;
 
-pub(crate) use rxe::{DeferredCmId, DeferredDestroy};
+pub(crate) use rxe::{
+    DeferredCmId,
+    DeferredDestroy, //
+};
 pub(crate) use siw::ReadQuiesceQueue;

@@ -9,10 +9,22 @@
 
 use super::super::endpoint_shared::EndpointShared;
 use crate::kapi::{
-    rdma::{CmId, DeviceId, IncomingRequest},
-    sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    rdma::{
+        CmId,
+        DeviceId,
+        IncomingRequest, //
+    },
+    sync::{
+        new_spinlock_bh,
+        Fifo,
+        Item,
+        SpinLockBh, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Maximum number of deferred CM ids. Further ones are destroyed at once in spite of the risk.
 const MOST: usize = 1024;

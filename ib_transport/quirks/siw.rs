@@ -9,13 +9,24 @@
 //! it was posted are with TCP. TCP holds references to the pages. If the queue pair is gone, no
 //! response is in progress either.
 
-use super::super::endpoint_list::{EndpointList, EndpointQp};
-use crate::kapi::{
-    sync::{Fifo, Item},
-    time,
+use super::super::endpoint_list::{
+    EndpointList,
+    EndpointQp, //
 };
-use crate::proto::completion_watchdog::WatchdogTimeout;
-use kernel::{prelude::*, sync::Arc};
+use crate::{
+    kapi::{
+        sync::{
+            Fifo,
+            Item, //
+        },
+        time, //
+    },
+    proto::completion_watchdog::WatchdogTimeout, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A wait for the queue pairs of a device that may still send a READ response from the MRs.
 struct ReadQuiesce {

@@ -5,10 +5,17 @@
 //! C headers: [`include/uapi/linux/in.h`](srctree/include/uapi/linux/in.h),
 //! [`include/uapi/linux/in6.h`](srctree/include/uapi/linux/in6.h)
 
-use crate::bindings::{self, sockaddr_in, sockaddr_in6};
+use crate::bindings::{
+    self,
+    sockaddr_in,
+    sockaddr_in6, //
+};
 use core::{
     mem::offset_of,
-    net::{Ipv4Addr, Ipv6Addr}, //
+    net::{
+        Ipv4Addr,
+        Ipv6Addr, //
+    }, //
 };
 
 // CAST: families are small numbers.

@@ -7,10 +7,17 @@ use core::{
     mem::MaybeUninit,
     sync::atomic::{
         AtomicU32,
-        Ordering::{Acquire, Relaxed, Release},
-    },
+        Ordering::{
+            Acquire,
+            Relaxed,
+            Release, //
+        }, //
+    }, //
 };
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::sync::aref::{
+    ARef,
+    AlwaysRefCounted, //
+};
 
 /// Values of [`BindNode::state`].
 const FREE: u32 = 0;

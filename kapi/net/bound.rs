@@ -4,7 +4,10 @@
 //!
 //! A list is linked through its sockets, so inserting one allocates no memory.
 
-use super::{Protocol, Sock};
+use super::{
+    Protocol,
+    Sock, //
+};
 use core::ptr;
 use kernel::sync::aref::ARef;
 

@@ -5,17 +5,37 @@
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
 use super::{
-    sock::ProtoSock, Net, Protocol, RecvMsg, SendMsg, Sock, SockAddr, SockOptIn, SockOptOut,
+    sock::ProtoSock,
+    Net,
+    Protocol,
+    RecvMsg,
+    SendMsg,
+    Sock,
+    SockAddr,
+    SockOptIn,
+    SockOptOut, //
 };
-use crate::{bindings, kapi::compat::init_at};
+use crate::{
+    bindings,
+    kapi::compat::init_at, //
+};
 use core::{
-    marker::{PhantomData, PhantomPinned},
+    marker::{
+        PhantomData,
+        PhantomPinned, //
+    },
     ptr,
     slice,
-    sync::atomic::{AtomicPtr, Ordering}, //
+    sync::atomic::{
+        AtomicPtr,
+        Ordering, //
+    }, //
 };
 use kernel::{
-    error::{from_result, to_result},
+    error::{
+        from_result,
+        to_result, //
+    },
     prelude::*,
     types::Opaque, //
 };

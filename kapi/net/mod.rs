@@ -14,11 +14,39 @@ mod sock;
 pub(crate) mod timestamp;
 pub(crate) mod user;
 
-pub(crate) use addr::{IpBits, SockAddr, SockAddrError};
+pub(crate) use addr::{
+    IpBits,
+    SockAddr,
+    SockAddrError, //
+};
 pub(crate) use bound::BoundList;
-pub(crate) use family::{Registration, SOCK_SEQPACKET};
-pub(crate) use local::{for_each_assigned, is_broadcast, locality, Locality};
-pub(crate) use msghdr::{flags as msg_flags, Aligned, RecvMsg, SendMsg};
+pub(crate) use family::{
+    Registration,
+    SOCK_SEQPACKET, //
+};
+pub(crate) use local::{
+    for_each_assigned,
+    is_broadcast,
+    locality,
+    Locality, //
+};
+pub(crate) use msghdr::{
+    flags as msg_flags,
+    Aligned,
+    RecvMsg,
+    SendMsg, //
+};
 pub(crate) use netns::Net;
-pub(crate) use notify::{AddressWatch, Watch};
-pub(crate) use sock::{poll, PollMask, Protocol, Sock, SockOptIn, SockOptOut, Timeout};
+pub(crate) use notify::{
+    AddressWatch,
+    Watch, //
+};
+pub(crate) use sock::{
+    poll,
+    PollMask,
+    Protocol,
+    Sock,
+    SockOptIn,
+    SockOptOut,
+    Timeout, //
+};

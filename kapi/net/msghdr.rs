@@ -10,13 +10,19 @@
 use super::SockAddr;
 use crate::{
     bindings,
-    kapi::{errno::Errno, InlineBytes},
+    kapi::{
+        errno::Errno,
+        InlineBytes, //
+    }, //
 };
 use core::slice;
 use kernel::{
     error::to_result,
-    iov::{IovIterDest, IovIterSource},
-    prelude::*,
+    iov::{
+        IovIterDest,
+        IovIterSource, //
+    },
+    prelude::*, //
 };
 
 /// Flags of both calls, as in `include/linux/socket.h`.
@@ -24,9 +30,17 @@ pub(crate) mod flags {
     /// `sendmmsg(2)` sends more messages right after this one.
     pub(crate) use crate::bindings::MSG_BATCH as BATCH;
     pub(crate) use crate::bindings::{
-        MSG_CMSG_COMPAT as CMSG_COMPAT, MSG_CONFIRM as CONFIRM, MSG_CTRUNC as CTRUNC,
-        MSG_DONTWAIT as DONTWAIT, MSG_EOR as EOR, MSG_ERRQUEUE as ERRQUEUE, MSG_MORE as MORE,
-        MSG_NOSIGNAL as NOSIGNAL, MSG_OOB as OOB, MSG_PEEK as PEEK, MSG_TRUNC as TRUNC,
+        MSG_CMSG_COMPAT as CMSG_COMPAT,
+        MSG_CONFIRM as CONFIRM,
+        MSG_CTRUNC as CTRUNC,
+        MSG_DONTWAIT as DONTWAIT,
+        MSG_EOR as EOR,
+        MSG_ERRQUEUE as ERRQUEUE,
+        MSG_MORE as MORE,
+        MSG_NOSIGNAL as NOSIGNAL,
+        MSG_OOB as OOB,
+        MSG_PEEK as PEEK,
+        MSG_TRUNC as TRUNC, //
     };
 }
 

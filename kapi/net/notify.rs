@@ -8,7 +8,12 @@
 
 use crate::bindings;
 use core::marker::PhantomPinned;
-use kernel::{error::to_result, prelude::*, sync::Arc, types::Opaque};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
 
 /// Receiver of change notifications.
 pub(crate) trait Watch: Send + Sync + 'static {

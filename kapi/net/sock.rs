@@ -7,13 +7,29 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use super::{bind_node::BindNode, Net, RecvMsg, SendMsg, SockAddr};
-use crate::{bindings, kapi::errno::Errno};
-use core::{marker::PhantomData, ops::Deref, ptr::NonNull};
+use super::{
+    bind_node::BindNode,
+    Net,
+    RecvMsg,
+    SendMsg,
+    SockAddr, //
+};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
-    sync::aref::{ARef, AlwaysRefCounted},
-    types::Opaque,
+    sync::aref::{
+        ARef,
+        AlwaysRefCounted, //
+    },
+    types::Opaque, //
 };
 
 /// A set of `poll(2)` events.
@@ -25,7 +41,14 @@ pub(crate) struct PollMask(pub(crate) u32);
 /// The bits of [`PollMask`].
 pub(crate) mod poll {
     use super::PollMask;
-    use crate::bindings::{EPOLLERR, EPOLLIN, EPOLLOUT, EPOLLRDNORM, EPOLLWRBAND, EPOLLWRNORM};
+    use crate::bindings::{
+        EPOLLERR,
+        EPOLLIN,
+        EPOLLOUT,
+        EPOLLRDNORM,
+        EPOLLWRBAND,
+        EPOLLWRNORM, //
+    };
 
     pub(crate) const IN: PollMask = PollMask(EPOLLIN | EPOLLRDNORM);
     pub(crate) const OUT: PollMask = PollMask(EPOLLOUT | EPOLLWRNORM);

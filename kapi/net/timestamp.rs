@@ -4,7 +4,12 @@
 //!
 //! C header: [`include/uapi/asm-generic/socket.h`](srctree/include/uapi/asm-generic/socket.h)
 
-use super::{Aligned, Protocol, RecvMsg, Sock};
+use super::{
+    Aligned,
+    Protocol,
+    RecvMsg,
+    Sock, //
+};
 use crate::bindings;
 use kernel::prelude::*;
 

@@ -5,8 +5,14 @@
 
 use kernel::{
     prelude::*,
-    transmute::{AsBytes, FromBytes},
-    uaccess::{UserPtr, UserSlice},
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    },
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
 
 /// Converts an address to a user slice.

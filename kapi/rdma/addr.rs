@@ -2,8 +2,14 @@
 
 //! Socket addresses in the format of the CM.
 
-use crate::{bindings, kapi::net::SockAddr};
-use core::net::{SocketAddr, SocketAddrV6};
+use crate::{
+    bindings,
+    kapi::net::SockAddr, //
+};
+use core::net::{
+    SocketAddr,
+    SocketAddrV6, //
+};
 
 /// A `sockaddr_storage`, which has room for any address family.
 #[repr(C, align(8))]

@@ -25,18 +25,40 @@ use super::{
     device::IbDevice,
     domain::Domain,
     pd::Pd,
-    shard::{shard_bytes, Shard, ShardSpec, Slot},
+    shard::{
+        shard_bytes,
+        Shard,
+        ShardSpec,
+        Slot, //
+    }, //
 };
 use crate::kapi::{
-    sync::{cancel_delayed, new_spinlock_bh, OwnedQueue, SpinLockBh},
-    task::without_io,
+    sync::{
+        cancel_delayed,
+        new_spinlock_bh,
+        OwnedQueue,
+        SpinLockBh, //
+    },
+    task::without_io, //
 };
-use core::ptr::{self, NonNull};
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::{
-    list::{List, ListArc},
+    list::{
+        List,
+        ListArc, //
+    },
     prelude::*,
-    sync::{aref::ARef, Arc},
-    workqueue::{DelayedWork, WorkItem},
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
 };
 
 /// Number of empty shards that are kept even if they are not needed.

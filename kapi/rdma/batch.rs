@@ -2,7 +2,10 @@
 
 //! Batches of buffers that move together.
 
-use super::{arena::Arena, buf::BufMut};
+use super::{
+    arena::Arena,
+    buf::BufMut, //
+};
 use kernel::sync::Arc;
 
 /// Up to [`Self::MAX`] buffers on the way from the pool to a queue pair.

@@ -9,9 +9,12 @@ use super::bounce_bounds::BounceBounds;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-    },
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Bounce buffers of the shards of all arenas, in bytes.

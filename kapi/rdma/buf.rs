@@ -10,14 +10,23 @@
 //! device may be writing.
 
 use super::{
-    arena::{Arena, TakeSlot},
+    arena::{
+        Arena,
+        TakeSlot, //
+    },
     domain::Domain,
-    shard::Slot,
+    shard::Slot, //
 };
-use core::{mem::ManuallyDrop, ptr};
+use core::{
+    mem::ManuallyDrop,
+    ptr, //
+};
 use kernel::{
     prelude::*,
-    sync::{atomic::ordering, Arc},
+    sync::{
+        atomic::ordering,
+        Arc, //
+    }, //
 };
 
 /// The only handle of a buffer. Dropping it frees the buffer, in any context except hard interrupt.

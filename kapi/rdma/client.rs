@@ -4,15 +4,24 @@
 
 use super::device::IbDevice;
 use crate::bindings;
-use core::{marker::PhantomPinned, ptr};
+use core::{
+    marker::PhantomPinned,
+    ptr, //
+};
 use kernel::{
-    error::{from_result, to_result},
+    error::{
+        from_result,
+        to_result, //
+    },
     prelude::*,
     sync::{
-        atomic::{ordering, Atomic},
-        Arc,
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc, //
     },
-    types::Opaque,
+    types::Opaque, //
 };
 
 /// Static cell through which the C callbacks find a [`Client`], because they are passed only a

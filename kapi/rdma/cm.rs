@@ -18,22 +18,43 @@
 //! queue pair.
 
 use super::{
-    addr,
-    addr::Storage,
-    cm_event::{CmEvent, ConnParams},
-    cm_state::{CmState, HandlerLock},
-    device::IbDevice,
+    addr::{
+        self,
+        Storage, //
+    },
+    cm_event::{
+        CmEvent,
+        ConnParams, //
+    },
+    cm_state::{
+        CmState,
+        HandlerLock, //
+    },
+    device::IbDevice, //
 };
-use crate::{bindings, kapi::errno::Errno};
-use core::{net::SocketAddr, ptr::NonNull};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
+use core::{
+    net::SocketAddr,
+    ptr::NonNull, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{ordering, Atomic},
-        Arc, ArcBorrow,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 /// Handler of the events of a connection identifier.

@@ -2,10 +2,18 @@
 
 //! Events of the RDMA connection manager (CM), and connection parameters.
 
-use crate::bindings;
-use crate::kapi::errno::Errno;
-use core::{ptr::NonNull, slice};
-use kernel::{fmt, prelude::*};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
+use core::{
+    ptr::NonNull,
+    slice, //
+};
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 
 /// Reason code in an IB `REJ` that the peer's consumer chose.
 // CAST: a reason is a 16-bit number.

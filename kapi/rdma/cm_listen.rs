@@ -16,21 +16,39 @@
 
 use super::{
     addr::Storage,
-    cm::{self, CmHandler, CmId},
+    cm::{
+        self,
+        CmHandler,
+        CmId, //
+    },
     cm_event::event_data,
     cm_state::CmState,
-    device::IbDevice,
+    device::IbDevice, //
 };
-use crate::{bindings, kapi::errno::Errno};
-use core::{mem::ManuallyDrop, net::SocketAddr, ptr::NonNull};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
+use core::{
+    mem::ManuallyDrop,
+    net::SocketAddr,
+    ptr::NonNull, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{ordering, Atomic},
-        Arc, ArcBorrow,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 /// Handler of the requests of a listener.

@@ -3,13 +3,19 @@
 //! State of a connection identifier, and the lock that its handler holds.
 
 use crate::bindings;
-use core::{marker::PhantomData, ptr::NonNull};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::{
     current,
     prelude::*,
-    sync::atomic::{ordering, Atomic},
+    sync::atomic::{
+        ordering,
+        Atomic, //
+    },
     task::Task,
-    types::NotThreadSafe,
+    types::NotThreadSafe, //
 };
 
 /// State of an identifier: the task that runs its handler, and the steps that were done.

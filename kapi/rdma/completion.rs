@@ -2,7 +2,10 @@
 
 //! Entries of a completion queue, and the messages that they report.
 
-use super::{buf::BufMut, qp_ring::WorkSlot};
+use super::{
+    buf::BufMut,
+    qp_ring::WorkSlot, //
+};
 use crate::bindings;
 
 /// A received message: the first `len` bytes of `buf`.

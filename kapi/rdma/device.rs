@@ -7,8 +7,11 @@ use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    sync::aref::{ARef, AlwaysRefCounted},
-    types::Opaque,
+    sync::aref::{
+        ARef,
+        AlwaysRefCounted, //
+    },
+    types::Opaque, //
 };
 
 /// A registered RDMA device (`struct ib_device`).

@@ -5,9 +5,12 @@
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{ordering, Atomic},
-        Arc,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Flag in [`Domain::users`]: no queue pair may be created any more.

@@ -14,7 +14,10 @@
 use super::mark::Mark;
 use crate::bindings;
 use core::ptr;
-use kernel::{error::to_result, prelude::*};
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
 
 /// Timeout for the flush of one queue. A flush normally takes less than 1 ms.
 const TIMEOUT_MS: u32 = 5_000;

@@ -3,9 +3,19 @@
 //! Notification of changes to the ports of an RDMA device: addresses and state.
 
 use super::device::IbDevice;
-use crate::{bindings, kapi::net::Watch};
+use crate::{
+    bindings,
+    kapi::net::Watch, //
+};
 use core::marker::PhantomPinned;
-use kernel::{prelude::*, sync::aref::ARef, sync::Arc, types::Opaque};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc, //
+    },
+    types::Opaque, //
+};
 
 /// A registered [`Watch`] for the ports of a device, including the GID table.
 ///

@@ -7,23 +7,41 @@
 use super::{
     cm::Anchor,
     device::IbDevice,
-    local_qp::{LocalQp, LocalVerbs},
-    operation::{LocalPiece, PieceOwner},
+    local_qp::{
+        LocalQp,
+        LocalVerbs, //
+    },
+    operation::{
+        LocalPiece,
+        PieceOwner, //
+    },
     pd::Pd,
     qp::Qp,
     qp_handler::QpHandler,
     verbs::QpConfig,
-    wc_status::WcStatus,
+    wc_status::WcStatus, //
 };
 use crate::{
     bindings,
-    kapi::sync::{new_spinlock_bh, SpinLockBh},
+    kapi::sync::{
+        new_spinlock_bh,
+        SpinLockBh, //
+    }, //
 };
-use core::ptr::{self, NonNull};
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
-    sync::{aref::ARef, Arc},
+    sync::{
+        aref::ARef,
+        Arc, //
+    }, //
 };
 
 /// The way in which work requests end that are posted from now on.

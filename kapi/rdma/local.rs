@@ -2,13 +2,22 @@
 
 //! Lookup of the RDMA device that has a local address.
 
-use super::{addr::Storage, device::IbDevice};
+use super::{
+    addr::Storage,
+    device::IbDevice, //
+};
 use crate::bindings;
-use core::{net::SocketAddr, ptr};
+use core::{
+    net::SocketAddr,
+    ptr, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
-    sync::aref::ARef,
+    sync::aref::ARef, //
 };
 
 /// Returns the device that has a local address, as the CM sees it. Creates, binds and destroys a CM

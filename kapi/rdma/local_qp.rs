@@ -10,19 +10,38 @@
 //! out, the queue pair is closed, and the caller has to create another one.
 
 use super::{
-    cm::{Anchor, CmHandler, CmId},
+    cm::{
+        Anchor,
+        CmHandler,
+        CmId, //
+    },
     drain::Drain,
-    mapping::{Access, Mapping},
-    mr::{Mr, Region},
+    mapping::{
+        Access,
+        Mapping, //
+    },
+    mr::{
+        Mr,
+        Region, //
+    },
     pd::Pd,
-    verbs::Verbs,
+    verbs::Verbs, //
 };
-use crate::{bindings, kapi::errno::Errno};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// Maximum number of outstanding work requests, without the one that drains the queue.

@@ -2,12 +2,23 @@
 
 //! Memory of programs that is mapped for a device.
 
-use super::{domain::Domain, pd::Pd, raw_mr::MappedMemory};
+use super::{
+    domain::Domain,
+    pd::Pd,
+    raw_mr::MappedMemory, //
+};
 use crate::{
     bindings,
-    kapi::{pin::PinnedMemory, sync::SpinLockBh},
+    kapi::{
+        pin::PinnedMemory,
+        sync::SpinLockBh, //
+    }, //
 };
-use kernel::{error::to_result, prelude::*, sync::Arc};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Purpose of an MR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,17 @@
 //! Synchronous wait for the completion of one work request.
 
 use super::wc_status::WcStatus;
-use crate::{bindings, kapi::sync::Completion};
+use crate::{
+    bindings,
+    kapi::sync::Completion, //
+};
 use core::ptr;
 use kernel::{
     prelude::*,
-    sync::atomic::{ordering, Atomic},
+    sync::atomic::{
+        ordering,
+        Atomic, //
+    }, //
 };
 
 /// A completion entry (`ib_cqe`) for a work request, with a wait for its completion.

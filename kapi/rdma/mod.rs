@@ -63,30 +63,77 @@ pub(crate) mod stub;
 mod verbs;
 mod wc_status;
 
-pub(crate) use arena::{Arena, GrowError};
+pub(crate) use arena::{
+    Arena,
+    GrowError, //
+};
 pub(crate) use arena_stats::ArenaStats;
 pub(crate) use batch::Batch;
 pub(crate) use bounce_bounds::BounceBounds;
-pub(crate) use buf::{Buf, BufMut};
-pub(crate) use client::{Client, ClientCell, ClientRegistration};
-pub(crate) use cm::{CmHandler, CmId, RnrTimer};
-pub(crate) use cm_event::{CmEvent, ConnParams, STALE_CONNECTION};
-pub(crate) use cm_listen::{IncomingRequest, Listener, RequestHandler};
+pub(crate) use buf::{
+    Buf,
+    BufMut, //
+};
+pub(crate) use client::{
+    Client,
+    ClientCell,
+    ClientRegistration, //
+};
+pub(crate) use cm::{
+    CmHandler,
+    CmId,
+    RnrTimer, //
+};
+pub(crate) use cm_event::{
+    CmEvent,
+    ConnParams,
+    STALE_CONNECTION, //
+};
+pub(crate) use cm_listen::{
+    IncomingRequest,
+    Listener,
+    RequestHandler, //
+};
 pub(crate) use completion::Received;
-pub(crate) use device::{DeviceCaps, DeviceId, IbDevice};
+pub(crate) use device::{
+    DeviceCaps,
+    DeviceId,
+    IbDevice, //
+};
 pub(crate) use events::PortWatch;
 pub(crate) use failure::Failure;
 pub(crate) use faults::FaultInjection;
 pub(crate) use local::local_device;
 pub(crate) use local_qp::LocalQp;
-pub(crate) use mapping::{Access, LocalDmaMapping, Mapping};
-pub(crate) use mr::{Mr, Pieces, Region};
-pub(crate) use operation::{LocalPiece, Operation, OperationItem, PostError, RejectedOp, Verb};
+pub(crate) use mapping::{
+    Access,
+    LocalDmaMapping,
+    Mapping, //
+};
+pub(crate) use mr::{
+    Mr,
+    Pieces,
+    Region, //
+};
+pub(crate) use operation::{
+    LocalPiece,
+    Operation,
+    OperationItem,
+    PostError,
+    RejectedOp,
+    Verb, //
+};
 pub(crate) use pd::Pd;
 pub(crate) use qp::Qp;
-pub(crate) use qp_handler::{QpEvent, QpHandler};
+pub(crate) use qp_handler::{
+    QpEvent,
+    QpHandler, //
+};
 pub(crate) use qp_ring::SendItem;
-pub(crate) use send_chain::{SendChain, MAX_UNSIGNALED};
+pub(crate) use send_chain::{
+    SendChain,
+    MAX_UNSIGNALED, //
+};
 pub(crate) use send_ring::SendProgress;
 pub(crate) use verbs::QpConfig;
 pub(crate) use wc_status::WcStatus;

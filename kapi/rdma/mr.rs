@@ -19,28 +19,46 @@
 //! nothing can access it: see [`Pd::release_kept`].
 
 use super::{
-    mapping::{LocalDmaMapping, Mapping},
+    mapping::{
+        LocalDmaMapping,
+        Mapping, //
+    },
     mark::Mark,
-    operation::{LocalPiece, PieceOwner},
+    operation::{
+        LocalPiece,
+        PieceOwner, //
+    },
     pd::Pd,
     raw_mr::RawMr,
-    wc_status::WcStatus,
+    wc_status::WcStatus, //
 };
 use crate::{
     bindings,
     kapi::{
         print::pr_warn_ratelimited,
-        sync::{new_spinlock_bh, Item},
-    },
+        sync::{
+            new_spinlock_bh,
+            Item, //
+        }, //
+    }, //
 };
-use core::{mem, ptr::NonNull};
+use core::{
+    mem,
+    ptr::NonNull, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     sync::{
-        atomic::{ordering, Atomic},
-        Arc,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Local memory of an operation, in the order of its bytes.

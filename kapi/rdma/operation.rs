@@ -9,14 +9,23 @@
 use super::{
     buf::Buf,
     domain::Domain,
-    mapping::{LocalDmaMapping, Mapping},
-    wc_status::WcStatus,
+    mapping::{
+        LocalDmaMapping,
+        Mapping, //
+    },
+    wc_status::WcStatus, //
 };
 use crate::{
     bindings,
-    kapi::{errno::Errno, sync::Item},
+    kapi::{
+        errno::Errno,
+        sync::Item, //
+    }, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// The kind of an operation and its operands, in native byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

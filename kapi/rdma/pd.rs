@@ -2,10 +2,19 @@
 
 //! Protection domains, and the MRs that a device has refused to deregister.
 
-use super::{device::IbDevice, domain::Domain, raw_mr::RawMr};
+use super::{
+    device::IbDevice,
+    domain::Domain,
+    raw_mr::RawMr, //
+};
 use crate::{
     bindings,
-    kapi::sync::{new_spinlock_bh, Fifo, Item, SpinLockBh},
+    kapi::sync::{
+        new_spinlock_bh,
+        Fifo,
+        Item,
+        SpinLockBh, //
+    }, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -13,9 +22,12 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{ordering, Atomic},
-        Arc,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc, //
+    }, //
 };
 
 /// A protection domain. Memory of it can be used by its queue pairs only. Dropping it sleeps.

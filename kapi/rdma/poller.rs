@@ -2,7 +2,10 @@
 
 //! State of the softirq that polls a queue pair, and the limits of one run.
 
-use super::{completion::Received, drain::DrainEntry};
+use super::{
+    completion::Received,
+    drain::DrainEntry, //
+};
 use crate::bindings;
 use core::ptr;
 use kernel::prelude::*;

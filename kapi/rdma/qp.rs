@@ -26,33 +26,79 @@
 use super::{
     batch::Batch,
     buf::BufMut,
-    cm::{Anchor, CmHandler, CmId, RnrTimer},
-    completion::{is_message, slot_of, succeeded, Received},
-    drain::{Drain, DrainEntry},
-    failure::{Failure, Queue},
+    cm::{
+        Anchor,
+        CmHandler,
+        CmId,
+        RnrTimer, //
+    },
+    completion::{
+        is_message,
+        slot_of,
+        succeeded,
+        Received, //
+    },
+    drain::{
+        Drain,
+        DrainEntry, //
+    },
+    failure::{
+        Failure,
+        Queue, //
+    },
     operation::OperationItem,
     pd::Pd,
-    poller::{Flow, Poller, MANY_PARTS, MOST_PARTS, POLL_BUDGET, SMALL_BATCH},
-    qp_handler::{QpEvent, QpHandler},
-    qp_ring::{RecvRing, WorkSlot, SIGNAL_EVERY},
+    poller::{
+        Flow,
+        Poller,
+        MANY_PARTS,
+        MOST_PARTS,
+        POLL_BUDGET,
+        SMALL_BATCH, //
+    },
+    qp_handler::{
+        QpEvent,
+        QpHandler, //
+    },
+    qp_ring::{
+        RecvRing,
+        WorkSlot,
+        SIGNAL_EVERY, //
+    },
     send_ring::SendRing,
-    verbs::{QpConfig, Verbs},
-    wc_status::WcStatus,
+    verbs::{
+        QpConfig,
+        Verbs, //
+    },
+    wc_status::WcStatus, //
 };
 use crate::{
     bindings,
     kapi::{
         errno::Errno,
-        sync::{new_spinlock_bh, Fifo, SpinLockBh},
-    },
+        sync::{
+            new_spinlock_bh,
+            Fifo,
+            SpinLockBh, //
+        }, //
+    }, //
 };
-use core::{marker::PhantomPinned, ptr};
+use core::{
+    marker::PhantomPinned,
+    ptr, //
+};
 use kernel::{
-    error::{from_err_ptr, to_result},
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex},
-    types::Opaque,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
 };
 
 /// A reliable connected queue pair with its completion queue and its buffers.

@@ -2,7 +2,11 @@
 
 //! Interface through which the user of a queue pair handles completions and events.
 
-use super::{completion::Received, failure::Failure, qp::Qp};
+use super::{
+    completion::Received,
+    failure::Failure,
+    qp::Qp, //
+};
 use crate::bindings;
 use kernel::prelude::*;
 

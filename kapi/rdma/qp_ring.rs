@@ -22,15 +22,27 @@
 
 use super::{
     batch::Batch,
-    buf::{Buf, BufMut},
-    domain::Domain,
+    buf::{
+        Buf,
+        BufMut, //
+    },
+    domain::Domain, //
 };
-use crate::{bindings, kapi::errno::Errno};
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
 use core::{
     mem,
-    ptr::{self, NonNull},
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
-use kernel::{error::to_result, prelude::*};
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
 
 /// Every `SIGNAL_EVERY`th send reports its completion, and thereby that of all before it. A small
 /// ring has one signaled send for each half. Otherwise free slots would never be reported.

@@ -4,7 +4,11 @@
 
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::{error::to_result, prelude::*, sync::Arc};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Memory that is mapped for a device as long as this exists. Dropping it sleeps.
 pub(super) trait MappedMemory: Send + Sync {}

@@ -6,13 +6,25 @@
 //! lock of the send ring, so chains of one queue pair are posted one after another.
 
 use super::{
-    operation::{OperationItem, RejectedOp},
+    operation::{
+        OperationItem,
+        RejectedOp, //
+    },
     qp::Qp,
     qp_handler::QpHandler,
-    qp_ring::{SendItem, SIGNAL_EVERY},
-    send_ring::{SendProgress, SendRing},
+    qp_ring::{
+        SendItem,
+        SIGNAL_EVERY, //
+    },
+    send_ring::{
+        SendProgress,
+        SendRing, //
+    }, //
 };
-use crate::kapi::sync::{Item, SpinLockBhGuard};
+use crate::kapi::sync::{
+    Item,
+    SpinLockBhGuard, //
+};
 use kernel::prelude::*;
 
 /// Maximum distance of signaled sends: of this many sends in flight at least one reports its

@@ -9,19 +9,42 @@
 
 use super::{
     domain::Domain,
-    operation::{OperationItem, PostError, PostedOp, RejectedOp},
-    qp_ring::{after, before, empty_slots, Chain, SendItem, WorkRequest, CHAIN, SEND},
-    wc_status::WcStatus,
+    operation::{
+        OperationItem,
+        PostError,
+        PostedOp,
+        RejectedOp, //
+    },
+    qp_ring::{
+        after,
+        before,
+        empty_slots,
+        Chain,
+        SendItem,
+        WorkRequest,
+        CHAIN,
+        SEND, //
+    },
+    wc_status::WcStatus, //
 };
 use crate::{
     bindings,
     kapi::{
         errno::Errno,
-        sync::{Fifo, Item},
-    },
+        sync::{
+            Fifo,
+            Item, //
+        }, //
+    }, //
 };
-use core::{mem, ptr};
-use kernel::{error::to_result, prelude::*};
+use core::{
+    mem,
+    ptr, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
 
 /// The sends of a queue pair.
 ///

@@ -6,26 +6,40 @@
 //! handles of buffers are in `buf.rs`.
 
 use super::{
-    bounce::{ArenaBounced, Bounced},
+    bounce::{
+        ArenaBounced,
+        Bounced, //
+    },
     bounce_bounds::BounceBounds,
     device::IbDevice,
-    domain::Domain,
+    domain::Domain, //
 };
 use crate::bindings;
-use core::ptr::{self, NonNull};
+use core::ptr::{
+    self,
+    NonNull, //
+};
 use kernel::{
     error::to_result,
     list::{
-        define_list_arc_field_getter, impl_list_arc_safe, impl_list_item, ListArc, ListArcField,
-        ListLinks,
+        define_list_arc_field_getter,
+        impl_list_arc_safe,
+        impl_list_item,
+        ListArc,
+        ListArcField,
+        ListLinks, //
     },
     page::PAGE_SIZE,
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{ordering, Atomic},
-        Arc, Refcount,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc,
+        Refcount, //
+    }, //
 };
 
 /// Number of words in the bitmap of free slots. It limits the number of slots in a shard.

@@ -8,15 +8,28 @@
 use super::{
     buf::BufMut,
     device::IbDevice,
-    domain::{Domain, DomainUse},
-    operation::{LocalPiece, Operation, OperationItem, PieceOwner, Verb},
+    domain::{
+        Domain,
+        DomainUse, //
+    },
+    operation::{
+        LocalPiece,
+        Operation,
+        OperationItem,
+        PieceOwner,
+        Verb, //
+    },
     pd::Pd,
     shard::ShardMapping,
-    wc_status::WcStatus,
+    wc_status::WcStatus, //
 };
 use crate::bindings;
 use core::ptr::NonNull;
-use kernel::{error::to_result, prelude::*, sync::Arc};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Argument of [`StubDevice::new`]: the NUMA node of the PCI device stays as it is.
 pub(crate) const ANY_NODE: i32 = -1;

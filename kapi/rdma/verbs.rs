@@ -7,12 +7,18 @@
 
 use super::{
     cm::Anchor,
-    domain::{Domain, DomainUse},
-    pd::Pd,
+    domain::{
+        Domain,
+        DomainUse, //
+    },
+    pd::Pd, //
 };
 use crate::bindings;
 use core::ptr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// Sizes and options of a queue pair.
 #[derive(Clone, Copy, Debug)]

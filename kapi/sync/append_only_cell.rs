@@ -2,13 +2,19 @@
 
 //! Cell for a value that is read often and replaced rarely.
 
-use super::{new_spinlock_bh, SpinLockBh};
+use super::{
+    new_spinlock_bh,
+    SpinLockBh, //
+};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{ordering, Atomic},
-        Arc,
-    },
+        atomic::{
+            ordering,
+            Atomic, //
+        },
+        Arc, //
+    }, //
 };
 
 /// A cell whose value is read without a lock.

@@ -3,7 +3,10 @@
 //! Completions with a timeout.
 
 use crate::bindings;
-use kernel::{prelude::*, types::Opaque};
+use kernel::{
+    prelude::*,
+    types::Opaque, //
+};
 
 /// A `struct completion`. Each signal ends one wait.
 #[pin_data]

@@ -13,15 +13,30 @@
 //! raw pointer from its box. A pointer that is derived from a reference would become invalid when
 //! the next reference to the node is created.
 
-use crate::kapi::alloc::{kmalloc_size, Direct};
+use crate::kapi::alloc::{
+    kmalloc_size,
+    Direct, //
+};
 use core::{
-    ops::{Deref, DerefMut},
-    ptr::{self, NonNull},
+    ops::{
+        Deref,
+        DerefMut, //
+    },
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
-    alloc::{kbox::Box, AllocError},
+    alloc::{
+        kbox::Box,
+        AllocError, //
+    },
     prelude::*,
-    sync::atomic::{Atomic, Relaxed},
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// The next node, or `None`. The owner of a link owns its node, as with a box.

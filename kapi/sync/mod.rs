@@ -14,10 +14,26 @@ mod workqueue;
 
 pub(crate) use append_only_cell::AppendOnlyCell;
 pub(crate) use completion::Completion;
-pub(crate) use fifo::{Fifo, Item, Pick, Walk};
+pub(crate) use fifo::{
+    Fifo,
+    Item,
+    Pick,
+    Walk, //
+};
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use read_once::ReadOnce;
-pub(crate) use sections::{Section, Sections};
+pub(crate) use sections::{
+    Section,
+    Sections, //
+};
 pub(crate) use softirqs_off::SoftirqsOff;
-pub(crate) use spinlock_bh::{new_spinlock_bh, SpinLockBh, SpinLockBhGuard};
-pub(crate) use workqueue::{cancel, cancel_delayed, OwnedQueue};
+pub(crate) use spinlock_bh::{
+    new_spinlock_bh,
+    SpinLockBh,
+    SpinLockBhGuard, //
+};
+pub(crate) use workqueue::{
+    cancel,
+    cancel_delayed,
+    OwnedQueue, //
+};

@@ -5,7 +5,10 @@
 //! [`Atomic::load`] calls a C helper, because `atomic_read()` is an inline function in C. This
 //! trait avoids the call for values that are read several times per message.
 
-use kernel::sync::atomic::{Atomic, AtomicType};
+use kernel::sync::atomic::{
+    Atomic,
+    AtomicType, //
+};
 
 /// `READ_ONCE()` of an atomic.
 pub(crate) trait ReadOnce<T> {

@@ -3,10 +3,18 @@
 //! Sections: a task can wait until all operations that other tasks have begun are finished.
 
 use kernel::{
-    new_condvar, new_mutex,
+    new_condvar,
+    new_mutex,
     prelude::*,
-    rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{Arc, CondVar, Mutex},
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        CondVar,
+        Mutex, //
+    }, //
 };
 
 /// The numbers of the open sections. Numbers are not reused.

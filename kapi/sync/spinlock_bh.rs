@@ -11,7 +11,11 @@
 use crate::bindings;
 use kernel::{
     prelude::*,
-    sync::lock::{Backend, Guard, Lock},
+    sync::lock::{
+        Backend,
+        Guard,
+        Lock, //
+    }, //
 };
 
 /// Lock backend of [`SpinLockBh`].

@@ -12,7 +12,14 @@ use core::ptr::NonNull;
 use kernel::{
     prelude::*,
     sync::Arc,
-    workqueue::{HasDelayedWork, HasWork, Queue, RawWorkItem, Work, WorkItem},
+    workqueue::{
+        HasDelayedWork,
+        HasWork,
+        Queue,
+        RawWorkItem,
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// A workqueue. Dropping it drains and destroys it, which sleeps.

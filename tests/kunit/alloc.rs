@@ -2,7 +2,10 @@
 
 //! KUnit test of the sizes of allocations.
 
-use crate::kapi::alloc::{kmalloc_size, kmalloc_size_roundup};
+use crate::kapi::alloc::{
+    kmalloc_size,
+    kmalloc_size_roundup, //
+};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_alloc)]

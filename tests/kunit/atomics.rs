@@ -10,8 +10,15 @@ use kernel::prelude::*;
 #[kunit_tests(rds_atomics)]
 mod suite {
     use crate::kapi::rdma::{
-        stub::{asked_for, Asked, Opcode, StubDevice, ANY_NODE},
-        Pd, Verb,
+        stub::{
+            asked_for,
+            Asked,
+            Opcode,
+            StubDevice,
+            ANY_NODE, //
+        },
+        Pd,
+        Verb, //
     };
     use kernel::prelude::*;
 

@@ -2,8 +2,13 @@
 
 //! KUnit tests of the congestion map and of the hysteresis that sets and clears its bits.
 
-use crate::proto::cong_bits::*;
-use crate::proto::rcvbuf::{transition, Transition};
+use crate::proto::{
+    cong_bits::*,
+    rcvbuf::{
+        transition,
+        Transition, //
+    }, //
+};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_cong_bits)]

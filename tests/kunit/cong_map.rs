@@ -7,9 +7,13 @@ use kernel::prelude::*;
 #[kunit_tests(rds_cong_map)]
 mod suite {
     use crate::{
-        cong::{MapKey, NextRound, Registry},
+        cong::{
+            MapKey,
+            NextRound,
+            Registry, //
+        },
         kapi::net::Net,
-        proto::cong_pace::BURST,
+        proto::cong_pace::BURST, //
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;

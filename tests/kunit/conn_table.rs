@@ -7,13 +7,27 @@ use kernel::prelude::*;
 #[kunit_tests(rds_conn_table)]
 mod suite {
     use crate::{
-        conn::{Bounds, ConnKey, ConnTable, Full, PositionPlace, Positions, TableSlot},
-        kapi::{net::Net, task::UserId},
-        proto::{
-            attempts::{MOST, MOST_REPEATED},
-            rx::RecvState,
+        conn::{
+            Bounds,
+            ConnKey,
+            ConnTable,
+            Full,
+            PositionPlace,
+            Positions,
+            TableSlot, //
         },
-        socket::TransportId,
+        kapi::{
+            net::Net,
+            task::UserId, //
+        },
+        proto::{
+            attempts::{
+                MOST,
+                MOST_REPEATED, //
+            },
+            rx::RecvState, //
+        },
+        socket::TransportId, //
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;

@@ -9,35 +9,75 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node,
-            ReceiveError, RecvFrame, Request, Transports, Tunables, TxQueue,
+            Bounds,
+            Connection,
+            Endpoint,
+            EndpointEvent,
+            EndpointProgress,
+            Link,
+            Node,
+            ReceiveError,
+            RecvFrame,
+            Request,
+            Transports,
+            Tunables,
+            TxQueue, //
         },
         kapi::{
             errno::Errno,
             net::Net,
             rdma::DeviceId,
-            sync::{new_spinlock_bh, Completion, OwnedQueue, SpinLockBh},
+            sync::{
+                new_spinlock_bh,
+                Completion,
+                OwnedQueue,
+                SpinLockBh, //
+            }, //
         },
-        kunit::transport::{self, WithoutMemory},
+        kunit::transport::{
+            self,
+            WithoutMemory, //
+        },
         msg::Message,
         proto::{
             idle::IdleTimeouts,
             info::RdmaPath,
             keepalive::LinkActivity,
             tx::Pressure,
-            wire::{FragmentSize, Header, CONG_MAP_BYTES},
+            wire::{
+                FragmentSize,
+                Header,
+                CONG_MAP_BYTES, //
+            }, //
         },
-        recv_pool::{BufMut, Context, Counters, Limit, Limits, Pools, Unmapped},
-        socket::{SharedState, TransportId},
+        recv_pool::{
+            BufMut,
+            Context,
+            Counters,
+            Limit,
+            Limits,
+            Pools,
+            Unmapped, //
+        },
+        socket::{
+            SharedState,
+            TransportId, //
+        }, //
     };
     use kernel::{
         fmt,
         prelude::*,
         sync::{
-            atomic::{Atomic, Relaxed},
-            Arc,
+            atomic::{
+                Atomic,
+                Relaxed, //
+            },
+            Arc, //
         },
-        time::{delay::fsleep, Delta},
+        time::{
+            delay::fsleep,
+            Delta, //
+        }, //
     };
 
     const PORT: u16 = 4000;

@@ -13,12 +13,30 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::{
-            stub::{MappedBuf, StubDevice, StubQp, ANY_NODE},
-            BufMut, GrowError, Pd,
+            stub::{
+                MappedBuf,
+                StubDevice,
+                StubQp,
+                ANY_NODE, //
+            },
+            BufMut,
+            GrowError,
+            Pd, //
         },
-        recv_pool::{Batch, Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{
+            Batch,
+            Context,
+            Counters,
+            Limit,
+            Pool,
+            PoolConfig,
+            SHARD_ORDERS, //
+        }, //
     };
-    use kernel::{prelude::*, sync::Arc};
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     const SIZE: u32 = 4352;
 

@@ -2,7 +2,12 @@
 
 //! KUnit tests of walks over a queue that changes meanwhile.
 
-use crate::kapi::sync::{Fifo, Item, Pick, Walk};
+use crate::kapi::sync::{
+    Fifo,
+    Item,
+    Pick,
+    Walk, //
+};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_fifo)]

@@ -3,8 +3,10 @@
 //! KUnit tests of the CM private data.
 
 use super::vectors::PRIVATE_V4;
-use crate::proto::ib_private::*;
-use crate::proto::wire::FragmentSize;
+use crate::proto::{
+    ib_private::*,
+    wire::FragmentSize, //
+};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_ib_private)]

@@ -2,8 +2,10 @@
 
 //! KUnit tests of frames with several messages.
 
-use crate::proto::packed::*;
-use crate::proto::wire::*;
+use crate::proto::{
+    packed::*,
+    wire::*, //
+};
 use kernel::prelude::*;
 
 fn header(sequence: u64, len: u32) -> Header {

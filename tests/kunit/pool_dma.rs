@@ -13,16 +13,33 @@ mod suite {
         kapi::{
             rdma::{
                 stub::{
-                    most_connections, node_of, online_nodes, MappedBuf, StubDevice, StubQp,
-                    ANY_NODE,
+                    most_connections,
+                    node_of,
+                    online_nodes,
+                    MappedBuf,
+                    StubDevice,
+                    StubQp,
+                    ANY_NODE, //
                 },
-                Batch, BufMut, Pd,
+                Batch,
+                BufMut,
+                Pd, //
             },
-            time::monotonic_ns,
+            time::monotonic_ns, //
         },
-        recv_pool::{Context, Counters, Limit, Pool, PoolConfig, SHARD_ORDERS},
+        recv_pool::{
+            Context,
+            Counters,
+            Limit,
+            Pool,
+            PoolConfig,
+            SHARD_ORDERS, //
+        }, //
     };
-    use kernel::{prelude::*, sync::Arc};
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     const SHARD: usize = 65536;
     const PAGE: u64 = 4096;

@@ -6,7 +6,10 @@ use kernel::prelude::*;
 
 #[kunit_tests(rds_print)]
 mod suite {
-    use crate::kapi::print::{counted, About};
+    use crate::kapi::print::{
+        counted,
+        About, //
+    };
 
     const WINDOW: u64 = 5_000_000_000;
     const MOST: usize = 10;

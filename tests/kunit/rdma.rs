@@ -10,15 +10,31 @@ mod suite {
         ib_transport::mr::free_list::MrFreeList,
         kapi::{
             errno::Errno,
-            rdma::{Access, DeviceId, WcStatus},
+            rdma::{
+                Access,
+                DeviceId,
+                WcStatus, //
+            }, //
         },
         msg::OpStatus,
-        proto::{exthdr, rdma::*},
-        rdma_mem::{MrDevice, RemoteMemory},
-        socket::{Ending, Memory},
-        uapi::rdma::*,
+        proto::{
+            exthdr,
+            rdma::*, //
+        },
+        rdma_mem::{
+            MrDevice,
+            RemoteMemory, //
+        },
+        socket::{
+            Ending,
+            Memory, //
+        },
+        uapi::rdma::*, //
     };
-    use kernel::{prelude::*, sync::Arc};
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     /// Argument bytes of a program: numbers, one after the other.
     fn words<const N: usize>(numbers: &[u64]) -> [u8; N] {

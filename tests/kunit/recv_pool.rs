@@ -7,10 +7,24 @@ use kernel::prelude::*;
 #[kunit_tests(rds_recv_pool)]
 mod suite {
     use crate::{
-        kapi::rdma::{Batch, BufMut},
-        recv_pool::{Context, Counters, GrowError, Limit, Pool, PoolConfig, SHARD_ORDERS},
+        kapi::rdma::{
+            Batch,
+            BufMut, //
+        },
+        recv_pool::{
+            Context,
+            Counters,
+            GrowError,
+            Limit,
+            Pool,
+            PoolConfig,
+            SHARD_ORDERS, //
+        }, //
     };
-    use kernel::{prelude::*, sync::Arc};
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     /// Header and fragment: 15 of them fit into a shard.
     const SIZE: u32 = 4352;

@@ -2,8 +2,10 @@
 
 //! KUnit tests of order, duplicates and reassembly.
 
-use crate::proto::rx::*;
-use crate::proto::wire::*;
+use crate::proto::{
+    rx::*,
+    wire::*, //
+};
 use kernel::prelude::*;
 
 #[kunit_tests(rds_rx)]

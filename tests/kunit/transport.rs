@@ -2,13 +2,27 @@
 
 //! A transport without program memory for the connections of suites, and queries to its node.
 
-use crate::conn::{ConnKey, Connection, Endpoint, Node, Transport};
-use crate::kapi::net::{IpBits, Net};
-use crate::proto::wire::FragmentSize;
-use crate::recv_pool::Pools;
-use crate::socket::TransportId;
+use crate::{
+    conn::{
+        ConnKey,
+        Connection,
+        Endpoint,
+        Node,
+        Transport, //
+    },
+    kapi::net::{
+        IpBits,
+        Net, //
+    },
+    proto::wire::FragmentSize,
+    recv_pool::Pools,
+    socket::TransportId, //
+};
 use core::net::Ipv6Addr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A suite's own transport. It serves all addresses and has no program memory.
 pub(crate) trait WithoutMemory: Send + Sync {

@@ -7,18 +7,34 @@ use kernel::prelude::*;
 #[kunit_tests(rds_transports)]
 mod suite {
     use crate::{
-        conn::{Connection, Endpoint, Transports},
+        conn::{
+            Connection,
+            Endpoint,
+            Transports, //
+        },
         kapi::{
             errno::Errno,
-            net::{IpBits, Net},
+            net::{
+                IpBits,
+                Net, //
+            }, //
         },
         kunit::transport::WithoutMemory,
         loop_transport::Loop,
         recv_pool::Pools,
-        socket::{Bound, TransportId},
+        socket::{
+            Bound,
+            TransportId, //
+        }, //
     };
-    use core::net::{Ipv4Addr, Ipv6Addr};
-    use kernel::{prelude::*, sync::Arc};
+    use core::net::{
+        Ipv4Addr,
+        Ipv6Addr, //
+    };
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     const NODE: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
     const OTHER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);

@@ -2,8 +2,10 @@
 
 //! KUnit tests of sequences and acknowledgements.
 
-use crate::proto::tx::*;
-use crate::proto::wire::Flags;
+use crate::proto::{
+    tx::*,
+    wire::Flags, //
+};
 use kernel::prelude::*;
 
 /// Port of the sender.

@@ -2,44 +2,90 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
-use crate::conn::{
-    Bounds, Connection, Endpoint, EndpointEvent, EndpointProgress, Link, Node, Transports,
-};
-use crate::ib_transport::{
-    client::Member,
-    device::DeviceUse,
-    endpoint_shared::EndpointShared,
-    ib::Ib,
-    qp_context::QpContext,
-    recv_ring::{Least, RecvRingPolicy},
-    IbTunables,
-};
-use crate::kapi::{
-    rdma::{
-        fake::{self, FakeDevice, Sent},
-        Client, IbDevice, Qp, WcStatus,
+use crate::{
+    conn::{
+        Bounds,
+        Connection,
+        Endpoint,
+        EndpointEvent,
+        EndpointProgress,
+        Link,
+        Node,
+        Transports, //
     },
-    sync::{new_spinlock_bh, OwnedQueue, SpinLockBh},
-    time,
+    ib_transport::{
+        client::Member,
+        device::DeviceUse,
+        endpoint_shared::EndpointShared,
+        ib::Ib,
+        qp_context::QpContext,
+        recv_ring::{
+            Least,
+            RecvRingPolicy, //
+        },
+        IbTunables, //
+    },
+    kapi::{
+        rdma::{
+            fake::{
+                self,
+                FakeDevice,
+                Sent, //
+            },
+            Client,
+            IbDevice,
+            Qp,
+            WcStatus, //
+        },
+        sync::{
+            new_spinlock_bh,
+            OwnedQueue,
+            SpinLockBh, //
+        },
+        time, //
+    },
+    kunit::transport::{
+        self,
+        WithoutMemory, //
+    },
+    msg::Message,
+    proto::{
+        idle::IdleTimeouts,
+        wire::{
+            Flags,
+            FragmentSize,
+            Header, //
+        }, //
+    },
+    recv_pool::{
+        BufMut,
+        Counters,
+        Limit,
+        Limits,
+        Pools, //
+    },
+    socket::SharedState,
+    stats::Counter, //
 };
-use crate::kunit::transport::{self, WithoutMemory};
-use crate::msg::Message;
-use crate::proto::{
-    idle::IdleTimeouts,
-    wire::{Flags, FragmentSize, Header},
-};
-use crate::recv_pool::{BufMut, Counters, Limit, Limits, Pools};
-use crate::socket::SharedState;
-use crate::stats::Counter;
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
-        Arc,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
     },
-    time::{delay::fsleep, Delta},
-    workqueue::{new_work, Work, WorkItem},
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+    workqueue::{
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// Frames of the congestion map, which every connection sends first.

@@ -11,24 +11,35 @@ mod suite {
         conn::Transport,
         ib_transport::{
             endpoint_shared::EndpointShared,
-            quirks::{DeferredCmId, DeferredDestroy},
+            quirks::{
+                DeferredCmId,
+                DeferredDestroy, //
+            }, //
         },
         kapi::{
             rdma::{
-                fake::{FakeDevice, Script},
-                CmId, DeviceId, IbDevice,
+                fake::{
+                    FakeDevice,
+                    Script, //
+                },
+                CmId,
+                DeviceId,
+                IbDevice, //
             },
-            sync::Completion,
+            sync::Completion, //
         },
-        stats::Counter,
+        stats::Counter, //
     };
     use kernel::{
         prelude::*,
         sync::{
             aref::ARef,
-            atomic::{Atomic, Relaxed},
-            Arc,
-        },
+            atomic::{
+                Atomic,
+                Relaxed, //
+            },
+            Arc, //
+        }, //
     };
 
     #[test]

@@ -13,28 +13,49 @@ mod suite {
         ib_transport::{
             device::Device,
             mr::{
-                pool::{MrHandle, MrPool},
-                reg_qp::RegQp,
-            },
+                pool::{
+                    MrHandle,
+                    MrPool, //
+                },
+                reg_qp::RegQp, //
+            }, //
         },
         kapi::{
             pin::PinnedMemory,
             rdma::{
-                fake::{local_queue_pair, program_has, program_memory, Script, LOCAL_PROTECTION},
-                Access, WcStatus,
-            },
+                fake::{
+                    local_queue_pair,
+                    program_has,
+                    program_memory,
+                    Script,
+                    LOCAL_PROTECTION, //
+                },
+                Access,
+                WcStatus, //
+            }, //
         },
         proto::rdma::Cookie,
-        rdma_mem::{MrDevice, OnRelease, RemoteMemory},
+        rdma_mem::{
+            MrDevice,
+            OnRelease,
+            RemoteMemory, //
+        }, //
     };
-    use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use core::net::{
+        IpAddr,
+        Ipv4Addr,
+        SocketAddr, //
+    };
     use kernel::{
         page::PAGE_SIZE,
         prelude::*,
         sync::{
-            atomic::{Atomic, Relaxed},
-            Arc,
-        },
+            atomic::{
+                Atomic,
+                Relaxed, //
+            },
+            Arc, //
+        }, //
     };
 
     /// An address that no device has, so a failed registrar is not replaced.

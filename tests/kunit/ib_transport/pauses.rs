@@ -9,17 +9,35 @@ mod suite {
     use super::super::bench::eventually;
     use crate::kapi::{
         rdma::{
-            fake::{queue_pair, FakeDevice},
-            Arena, Batch, Failure, Pd, Qp, QpConfig, QpEvent, QpHandler, Received, WcStatus,
+            fake::{
+                queue_pair,
+                FakeDevice, //
+            },
+            Arena,
+            Batch,
+            Failure,
+            Pd,
+            Qp,
+            QpConfig,
+            QpEvent,
+            QpHandler,
+            Received,
+            WcStatus, //
         },
-        sync::{new_spinlock_bh, SpinLockBh},
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        }, //
     };
     use kernel::{
         prelude::*,
         sync::{
-            atomic::{Atomic, Relaxed},
-            Arc,
-        },
+            atomic::{
+                Atomic,
+                Relaxed, //
+            },
+            Arc, //
+        }, //
     };
 
     /// Receives that are posted. More than one batch of completions.

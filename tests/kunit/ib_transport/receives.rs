@@ -11,21 +11,37 @@ mod suite {
         kapi::{
             rdma::{
                 fake::{
-                    Script, FLUSHED, LOCAL_PROTECTION, WITH_IMMEDIATE, WITH_INVALIDATE,
-                    WRITE_WITH_IMMEDIATE,
+                    Script,
+                    FLUSHED,
+                    LOCAL_PROTECTION,
+                    WITH_IMMEDIATE,
+                    WITH_INVALIDATE,
+                    WRITE_WITH_IMMEDIATE, //
                 },
-                WcStatus,
+                WcStatus, //
             },
-            sync::{new_spinlock_bh, SpinLockBh},
-            time,
+            sync::{
+                new_spinlock_bh,
+                SpinLockBh, //
+            },
+            time, //
         },
         proto::{
-            packed::{Packer, LONGEST_FRAME},
-            wire::{Flags, Header},
+            packed::{
+                Packer,
+                LONGEST_FRAME, //
+            },
+            wire::{
+                Flags,
+                Header, //
+            }, //
         },
-        stats::Counter,
+        stats::Counter, //
     };
-    use kernel::{prelude::*, sync::Arc};
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     /// Returns the effect of a first frame that the device reports with length `byte_len` and a
     /// status. The numbers are: connections that end, frames that are dropped for their contents,

@@ -12,25 +12,52 @@ mod suite {
         kapi::{
             rdma::{
                 fake::{
-                    local_piece, Kind, Script, FLUSHED, LOCAL_PROTECTION, LOST, NO_RECEIVE,
-                    REMOTE_ACCESS, RETRIES_EXCEEDED,
+                    local_piece,
+                    Kind,
+                    Script,
+                    FLUSHED,
+                    LOCAL_PROTECTION,
+                    LOST,
+                    NO_RECEIVE,
+                    REMOTE_ACCESS,
+                    RETRIES_EXCEEDED, //
                 },
-                Operation, OperationItem, PostError, Qp, SendChain, SendItem, Verb, WcStatus,
+                Operation,
+                OperationItem,
+                PostError,
+                Qp,
+                SendChain,
+                SendItem,
+                Verb,
+                WcStatus, //
             },
-            sync::{new_spinlock_bh, Item, SpinLockBh},
+            sync::{
+                new_spinlock_bh,
+                Item,
+                SpinLockBh, //
+            }, //
         },
         msg::Message,
         proto::{
             completion_watchdog::WatchdogTimeout,
-            wire::{Flags, FragmentSize},
+            wire::{
+                Flags,
+                FragmentSize, //
+            }, //
         },
         recv_pool::Context,
-        stats::Counter,
+        stats::Counter, //
     };
     use kernel::{
         prelude::*,
-        sync::{atomic::Relaxed, Arc},
-        time::{delay::fsleep, Delta},
+        sync::{
+            atomic::Relaxed,
+            Arc, //
+        },
+        time::{
+            delay::fsleep,
+            Delta, //
+        }, //
     };
 
     /// The `wr_id` of the first slot of a send queue.
