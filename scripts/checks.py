@@ -167,9 +167,11 @@ def spdx(path, text):
 
 
 def length(path, text):
-    """Files are short enough to read."""
+    """Files are short enough to read. The imports of the module do not count: each item has a line."""
     if path.endswith((".rs", ".c", ".h", ".py", ".sh")):
         lines = text.count("\n")
+        if layer_of(path) or path.startswith("tests/kunit/"):
+            lines -= sum(m[0].count("\n") for _, m in numbered(IMPORT, code_of(text)))
         if lines >= MAX_LINES:
             yield lines, f"{lines} lines; fewer than {MAX_LINES} are allowed"
 
@@ -259,6 +261,28 @@ def comments(path, text):
             yield number, f"{len(line)} columns; at most {MAX_COLUMNS} are allowed"
 
 
+# An import, with its indentation, visibility and crate.
+IMPORT = re.compile(r"^([ \t]*)((?:pub(?:\([^)\n]*\))? )?)use (\w+)\b[^;]*;\n", re.M)
+
+
+def imports(path, text):
+    """Imports of the module have the kernel's vertical style, which an empty comment keeps.
+
+    See "Imports" in the kernel's Documentation/rust/coding-guidelines.rst."""
+    if layer_of(path) is None and not path.startswith("tests/kunit/"):
+        return
+    lines, before = text.split("\n"), None
+    for number, m in numbered(IMPORT, code_of(text)):
+        whole = text[m.start():m.end()]
+        for end in re.finditer(r"\}", whole):
+            if not re.search(r"//\s*$", whole[:end.start()]):
+                yield number + whole.count("\n", 0, end.start()), "the last item of this list has no // behind it"
+        if before and before.end() == m.start() and before.groups() == m.groups():
+            yield number, f"a second import from {m[3]}, which can have one list"
+        # A comment or an attribute is about the import behind it alone.
+        before = None if re.match(r"\s*(//(?!!)|#\[)", lines[number - 2]) else m
+
+
 # Words that have meant something to this project only, with the terms of the field. Names in the
 # module do not contain them.
 PRIVATE_NAMES = {
@@ -330,7 +354,7 @@ def types_defined_twice(sources):
             for name, (first, *others) in places.items() for second in others]
 
 
-CHECKS = (comments, private_words, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
+CHECKS = (comments, private_words, imports, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
 
 
 def check_file(path, text):

@@ -141,6 +141,31 @@ def test_term_of_the_field_is_allowed(path, text):
     assert not complaints(checks.private_words, path, text)
 
 
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "use crate::{a, b};\n"),
+    ("tests/kunit/a.rs", "use crate::a::{b, c};\n"),
+    ("conn/a.rs", "use crate::{\n    a,\n    b::{c, d},\n    e, //\n};\n"),
+    ("conn/a.rs", "pub(crate) use a::{\n    B,\n    C,\n};\n"),
+    ("conn/a.rs", "mod a {\n    use super::{b, c};\n}\n"),
+    ("conn/a.rs", "use crate::a;\nuse crate::b;\n"),
+])
+def test_import_in_another_style_is_found(path, code):
+    assert complaints(checks.imports, path, HEAD + code)
+
+
+@pytest.mark.parametrize("path, code", [
+    ("conn/a.rs", "use crate::{\n    a,\n    b::{\n        c,\n        d, //\n    }, //\n};\nuse core::ptr;\n"),
+    ("conn/a.rs", "use crate::a;\n#[cfg(rds_kunit)]\nuse crate::b;\n"),
+    ("conn/a.rs", "use crate::a;\npub(crate) use crate::b;\n"),
+    ("conn/a.rs", "#[cfg(rds_kunit)]\nuse crate::a;\nuse crate::b;\n"),
+    ("conn/a.rs", "/// A number.\npub(crate) use crate::a;\npub(crate) use crate::b;\n"),
+    ("conn/a.rs", "use crate::a;\n\nfn f() {\n    use crate::b;\n}\n"),
+    ("tools/a.rs", "use a::{b, c};\n"),
+])
+def test_vertical_import_is_allowed(path, code):
+    assert not complaints(checks.imports, path, HEAD + code)
+
+
 def test_type_name_that_the_module_has_twice_is_found():
     sources = {"conn/a.rs": "pub(crate) struct Table<T>(T);", "msg/b.rs": "\nenum Table {}", "tools/c.rs": "struct Table;",
                "sock/d.rs": "// struct Table;\nstruct Tables;"}
@@ -235,6 +260,7 @@ def test_each_folder_has_one_licence(path, licence, good):
 def test_length():
     assert complaints(checks.length, "a.rs", "\n" * 600)
     assert not complaints(checks.length, "a.rs", "\n" * 599)
+    assert not complaints(checks.length, "conn/a.rs", "use crate::{\n    a,\n    b, //\n};\n" + "\n" * 599)
 
 
 def test_purpose():
