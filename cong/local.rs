@@ -161,8 +161,8 @@ impl Registry {
         }
     }
 
-    /// Begins a round for the map of an address. Returns `false` if the map has not changed or has to
-    /// wait. Otherwise the caller sends the map to all peers of the address, and then calls
+    /// Begins a round for the map of an address. Returns `false` if the map has not changed or has
+    /// to wait. Otherwise the caller sends the map to all peers of the address, and then calls
     /// [`Self::end_round`]. `now` is a monotonic time in nanoseconds.
     ///
     /// # Context

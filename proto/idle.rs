@@ -15,7 +15,8 @@
 //! - The peer's numbers go on, and the new connection accepts any number. Only a retransmission
 //!   could be delivered twice, so the peer must have nothing to retransmit. That is certain if the
 //!   local acknowledgement was sent, the connection was still up at a check 5 s later, and no
-//!   message has come since. Otherwise the position in the peer's numbers is kept, and nothing else.
+//!   message has come since. Otherwise the position in the peer's numbers is kept, and nothing
+//!   else.
 //!
 //! C RDS reconnects at once when a connection is closed, even if it has nothing to send. So a
 //! connection to C RDS is closed only to be forgotten. Its next request comes a little later, so

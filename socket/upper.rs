@@ -39,8 +39,8 @@ pub(crate) trait UpperNode: Deref<Target = NetState> {
     fn pool_limit(&self) -> usize;
 
     /// Sends the map of an address, which has changed, to all peers. A connection that comes up
-    /// meanwhile sends it by itself. Unless `at_once`, or if the address has sent many maps, work of
-    /// the node does it.
+    /// meanwhile sends it by itself. Unless `at_once`, or if the address has sent many maps, work
+    /// of the node does it.
     ///
     /// # Context
     ///
