@@ -54,7 +54,7 @@ use crate::{
             self,
             FirstUnsent,
             LinkRoom,
-            Next,
+            NextSend,
             Pause,
             Unsent, //
         }, //
@@ -260,11 +260,11 @@ fn add_next<S: FrameSink>(
     sink: &mut S,
 ) -> Added {
     match xmit::next(&View { connection, queue }) {
-        Next::Map => congestion_frame(connection, queue, ack, sink),
-        Next::Packed => packed_frame(connection, queue, ack, sink),
-        Next::Fragment => message_frame(connection, queue, ack, sink),
-        Next::Header => ack_frame(connection, queue, ack, sink),
-        Next::Operation { header_first } => {
+        NextSend::Map => congestion_frame(connection, queue, ack, sink),
+        NextSend::Packed => packed_frame(connection, queue, ack, sink),
+        NextSend::Fragment => message_frame(connection, queue, ack, sink),
+        NextSend::Header => ack_frame(connection, queue, ack, sink),
+        NextSend::Operation { header_first } => {
             if header_first {
                 match ack_frame(connection, queue, ack, sink) {
                     // There is no memory for the header, so the operation goes first. Only a read
@@ -275,7 +275,7 @@ fn add_next<S: FrameSink>(
             }
             work_request(connection, queue, sink)
         }
-        Next::Nothing => Added::Nothing,
+        NextSend::Nothing => Added::Nothing,
     }
 }
 

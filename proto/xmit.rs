@@ -19,7 +19,7 @@ pub(crate) struct FirstUnsent {
     pub(crate) reads_next: bool,
 }
 
-/// What waits to be sent to a peer.
+/// Messages, maps and headers that wait to be sent to a peer.
 pub(crate) trait Unsent {
     /// Returns the first unsent message.
     fn first(&self) -> Option<FirstUnsent>;
@@ -41,14 +41,14 @@ pub(crate) trait Unsent {
     fn may_send(&self) -> bool;
 }
 
-/// Progress of a link with what it was given.
+/// Room of a link, and the state of the frames and work requests that it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkRoom {
     /// Number of frames or work requests for which there is room.
     pub(crate) room: u32,
     /// Number of those that are not known to be done.
     pub(crate) in_flight: u32,
-    /// Of this many in flight, at least one reports that it is done.
+    /// Number in flight of which at least one reports that it is done.
     pub(crate) report_every: u32,
     /// Rules for reads. `None` if they may be mixed with frames.
     pub(crate) reads: Option<ReadRules>,
@@ -85,9 +85,9 @@ pub(crate) enum Pause {
     NoCredit,
 }
 
-/// What is sent next.
+/// Kind of frame or work request that is sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextSend {
     /// A part of the congestion map.
     Map,
     /// A frame with as many of the first messages as it has room for.
@@ -137,21 +137,21 @@ pub(crate) fn pause(queue: &impl Unsent, link: &LinkRoom, copied: u32) -> Option
 
 /// Returns what is sent next.
 #[inline]
-pub(crate) fn next(queue: &impl Unsent) -> Next {
+pub(crate) fn next(queue: &impl Unsent) -> NextSend {
     let first = queue.first();
     if queue.is_map_due() && !first.is_some_and(|first| first.is_partially_sent) {
-        return Next::Map;
+        return NextSend::Map;
     }
     if queue.can_pack() {
-        return Next::Packed;
+        return NextSend::Packed;
     }
     match first {
-        Some(first) if first.has_to_operate => Next::Operation {
+        Some(first) if first.has_to_operate => NextSend::Operation {
             header_first: header_goes_first(queue, first),
         },
-        Some(_) => Next::Fragment,
-        None if queue.is_header_due() => Next::Header,
-        None => Next::Nothing,
+        Some(_) => NextSend::Fragment,
+        None if queue.is_header_due() => NextSend::Header,
+        None => NextSend::Nothing,
     }
 }
 

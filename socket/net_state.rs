@@ -40,7 +40,7 @@ use kernel::{
 
 /// State that the sockets of a network namespace share.
 pub(crate) struct NetState {
-    /// What the sockets of all namespaces share.
+    /// State that the sockets of all namespaces share.
     pub(crate) shared: Arc<SharedState>,
     pub(crate) stats: Stats,
     /// Congestion maps of the addresses of this node.

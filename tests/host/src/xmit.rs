@@ -95,7 +95,7 @@ fn all_queues() -> impl Iterator<Item = Queue> {
 #[test]
 fn nothing_is_next_exactly_if_nothing_waits() {
     for queue in all_queues() {
-        assert_eq!(xmit::is_idle(&queue), xmit::next(&queue) == Next::Nothing);
+        assert_eq!(xmit::is_idle(&queue), xmit::next(&queue) == NextSend::Nothing);
     }
 }
 
@@ -103,10 +103,10 @@ fn nothing_is_next_exactly_if_nothing_waits() {
 fn nothing_comes_between_the_parts_of_a_message() {
     for queue in all_queues() {
         match queue.first {
-            Some(PARTIAL) => assert_eq!(xmit::next(&queue), Next::Fragment),
+            Some(PARTIAL) => assert_eq!(xmit::next(&queue), NextSend::Fragment),
             Some(PARTIAL_READ) => assert_eq!(
                 xmit::next(&queue),
-                Next::Operation {
+                NextSend::Operation {
                     header_first: false
                 }
             ),
@@ -120,8 +120,8 @@ fn the_map_goes_before_packed_messages_and_these_before_others() {
     for queue in all_queues() {
         let is_partial = queue.first.is_some_and(|first| first.is_partially_sent);
         let next = xmit::next(&queue);
-        assert_eq!(next == Next::Map, queue.map && !is_partial);
-        assert_eq!(next == Next::Packed, queue.packs && !queue.map);
+        assert_eq!(next == NextSend::Map, queue.map && !is_partial);
+        assert_eq!(next == NextSend::Packed, queue.packs && !queue.map);
     }
 }
 
@@ -133,18 +133,18 @@ fn a_header_waits_for_a_message_but_not_for_an_operation() {
         ..Queue::default()
     };
     let next = |first| xmit::next(&queue(first));
-    assert_eq!(next(None), Next::Header);
-    assert_eq!(next(Some(MESSAGE)), Next::Fragment);
+    assert_eq!(next(None), NextSend::Header);
+    assert_eq!(next(Some(MESSAGE)), NextSend::Fragment);
     assert_eq!(
         next(Some(OPERATION)),
-        Next::Operation { header_first: true }
+        NextSend::Operation { header_first: true }
     );
     assert_eq!(
         xmit::next(&Queue {
             header: false,
             ..queue(Some(OPERATION))
         }),
-        Next::Operation {
+        NextSend::Operation {
             header_first: false
         }
     );
@@ -211,7 +211,7 @@ fn only_reads_follow_a_read_and_none_is_the_first() {
         let is_read = first.reads_next
             && !matches!(
                 xmit::next(&queue),
-                Next::Map | Next::Operation { header_first: true }
+                NextSend::Map | NextSend::Operation { header_first: true }
             );
         let waits = |awaits_reads, awaits_first| {
             xmit::pause(&queue, &rules(awaits_reads, awaits_first), 0) == Some(Pause::Reads)
