@@ -179,15 +179,17 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn next_round(&self, now: u64) -> NextRound {
-        let mut shortest = None;
-        for map in self.maps.lock().iter_mut().filter(|map| map.changed) {
-            if map.begin_round(now) {
-                return NextRound::Send(map.key);
-            }
-            let wait = map.pace.wait(now);
-            shortest = Some(shortest.map_or(wait, |other: u64| other.min(wait)));
+        let mut maps = self.maps.lock();
+        // Rounds of an address with many peers take longer than their interval. So the map that is
+        // due first goes first.
+        let changed = maps.iter_mut().filter(|map| map.changed);
+        let Some(map) = changed.min_by_key(|map| map.pace.due()) else {
+            return NextRound::Done;
+        };
+        match map.begin_round(now) {
+            true => NextRound::Send(map.key),
+            false => NextRound::Wait(map.pace.wait(now)),
         }
-        shortest.map_or(NextRound::Done, NextRound::Wait)
     }
 
     /// Copies a part of an address's map in wire format (little-endian words), from byte `offset`

@@ -34,6 +34,11 @@ impl MapPace {
         self.next.saturating_sub(now)
     }
 
+    /// Returns the time at which the next round is due, in nanoseconds.
+    pub(crate) const fn due(&self) -> u64 {
+        self.next
+    }
+
     /// Counts a round that begins now.
     pub(crate) fn begin(&mut self, now: u64) {
         let earliest = now.saturating_sub((BURST - 1) * INTERVAL);

@@ -100,4 +100,24 @@ mod suite {
         );
         Ok(())
     }
+
+    /// Rounds of the first map take longer than their interval, so it is always due.
+    #[test]
+    fn maps_that_always_change_take_turns() -> Result {
+        const ROUND: u64 = 2_000_000;
+        let maps = Registry::new()?;
+        let mut sent = [0, 0];
+        for round in 0..20u64 {
+            for scope in [2, 3] {
+                maps.mark(on_link(scope), PORT, round % 2 == 0)?;
+            }
+            match maps.next_round(NOW + round * ROUND) {
+                NextRound::Send(key) if key == on_link(2) => sent[0] += 1,
+                NextRound::Send(_) => sent[1] += 1,
+                NextRound::Wait(_) | NextRound::Done => {}
+            }
+        }
+        assert_eq!(sent, [10, 10]);
+        Ok(())
+    }
 }
