@@ -372,7 +372,14 @@ impl Sock<Socket> {
         self.charge(&mut recv, &message, cost);
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
-        let cong_notify = self.update_congested(&mut recv, buffer.bytes);
+        let cong_notify = match recv.congested {
+            // Only a reader clears the mark, because that may wake any number of senders.
+            true => {
+                self.update_overrun(&recv, buffer.bytes);
+                Transition::None
+            }
+            false => self.update_congested(&mut recv, buffer.bytes),
+        };
         self.reader_lock.note_readable(true);
         drop(recv);
         stats.count(Counter::RecvQueued, Counter::RecvBytesAdded, cost);
@@ -516,11 +523,7 @@ impl Sock<Socket> {
     /// The limit is not halved. The kernel doubles the value that the program sets, to allow for
     /// overhead of messages, and [`Incoming::cost`] includes that overhead.
     fn update_congested(&self, recv: &mut RecvQueue, limit: usize) -> Transition {
-        let floor = self.node.shared.overrun_floor;
-        let overrun = is_overrun(recv.bytes as u64, limit as u64, floor);
-        if overrun != self.is_overrun() {
-            self.overrun.store(overrun, Relaxed);
-        }
+        self.update_overrun(recv, limit);
         let limit = match &self.creator {
             Some(account) if account.is_tight() => tight_limit(limit),
             _ => limit,
@@ -540,6 +543,15 @@ impl Sock<Socket> {
         recv.congested = congested;
         self.congested.store(congested, Relaxed);
         change
+    }
+
+    /// Compares the queue, which is locked, with the limit beyond which messages are dropped.
+    fn update_overrun(&self, recv: &RecvQueue, limit: usize) {
+        let floor = self.node.shared.overrun_floor;
+        let overrun = is_overrun(recv.bytes as u64, limit as u64, floor);
+        if overrun != self.is_overrun() {
+            self.overrun.store(overrun, Relaxed);
+        }
     }
 
     /// Notifies the senders to this port of a transition. No lock held. `at_once`: the caller is in
