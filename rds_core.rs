@@ -114,6 +114,17 @@ struct RdsModule {
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,
     _faults: FaultInjection,
+    _late_wakeups: LateWakeups,
+}
+
+/// Waits for workers that an event of a device or an address has woken after their connection had
+/// ended. They hold the node, whose workqueue must not end within an item of its own.
+struct LateWakeups(Arc<OwnedQueue>);
+
+impl Drop for LateWakeups {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
 }
 
 impl Drop for RdsModule {
@@ -202,6 +213,8 @@ impl kernel::Module for RdsModule {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
         // Separate queue: workers block for seconds on dead peers and would starve other work.
         let workers = Arc::new(OwnedQueue::new(c"rds_conn")?, GFP_KERNEL)?;
+        // Before all others, so a load that fails drops it after them, too.
+        let late_wakeups = LateWakeups(workers.clone());
         let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let limits = Limits {
             most: pool_limit.clone(),
@@ -237,6 +250,7 @@ impl kernel::Module for RdsModule {
             _client: client,
             _addr_events: addr_events,
             _faults: faults,
+            _late_wakeups: late_wakeups,
         })
     }
 }

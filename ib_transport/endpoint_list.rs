@@ -252,10 +252,14 @@ impl EndpointList {
         let mut endpoints = self.endpoints.lock();
         endpoints.closed = true;
         self.unlock(endpoints, None);
-        // A few at a time, because others wait for the lock. No endpoint is added any more.
+        // A few at a time, because others wait for the lock. No endpoint is added any more. With
+        // the lock held, because the worker of an endpoint on the list has not ended.
         self.for_each(
-            |_, user| Some(user.events.clone()),
-            |events| events.lose_device(),
+            |_, user| {
+                user.events.lose_device();
+                None::<()>
+            },
+            |()| {},
         );
         self.unused.wait_for_completion();
     }
