@@ -32,6 +32,10 @@ use kernel::{
     }, //
 };
 
+/// Number of messages in the inbox from which senders wait for the lock. It bounds the time that
+/// moving them takes.
+const FULL: usize = 256;
+
 /// The send side of a connection, which takes the messages of the inbox.
 pub(super) trait SendSide: Unpin {
     /// Queues a message behind all others.
@@ -45,8 +49,8 @@ pub(super) struct TxLock<T> {
     tx: SpinLockBh<T>,
     #[pin]
     inbox: SpinLockBh<Fifo<Message>>,
-    /// The inbox has messages. Changed with `inbox` locked.
-    has_mail: Atomic<bool>,
+    /// Number of messages in the inbox. Changed with `inbox` locked.
+    mail: Atomic<usize>,
     token: SendToken,
 }
 
@@ -55,7 +59,7 @@ impl<T: SendSide> TxLock<T> {
         pin_init!(Self {
             tx <- new_spinlock_bh!(tx, "Connection::tx"),
             inbox <- new_spinlock_bh!(Fifo::new(), "Connection::inbox"),
-            has_mail: Atomic::new(false),
+            mail: Atomic::new(0),
             token: SendToken::new(),
         })
     }
@@ -72,14 +76,18 @@ impl<T: SendSide> TxLock<T> {
         tx
     }
 
-    /// Locks the send side, unless that takes a while.
+    /// Locks the send side, unless that takes a while and the inbox has room.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<SpinLockBhGuard<'_, T>> {
-        let mut tx = self.tx.try_lock()?;
+        let mut tx = match self.tx.try_lock() {
+            Some(tx) => tx,
+            None if self.mail.read_once() >= FULL => self.tx.lock(),
+            None => return None,
+        };
         self.empty_inbox(&mut tx);
         Some(tx)
     }
@@ -87,7 +95,7 @@ impl<T: SendSide> TxLock<T> {
     /// Moves the messages of the inbox to the unsent queue.
     #[inline]
     fn empty_inbox(&self, tx: &mut T) {
-        if self.has_mail.read_once() {
+        if self.mail.read_once() > 0 {
             self.move_messages(tx);
         }
     }
@@ -97,9 +105,9 @@ impl<T: SendSide> TxLock<T> {
         let mut messages = Fifo::new();
         let mut inbox = self.inbox.lock();
         messages.append(&mut inbox);
-        self.has_mail.store(false, Relaxed);
+        self.mail.store(0, Relaxed);
         drop(inbox);
-        // As many as other CPUs have queued during one hold of the lock.
+        // Not many more than `FULL`.
         while let Some(message) = messages.pop_front() {
             tx.push(message);
         }
@@ -125,7 +133,7 @@ impl<T: SendSide> TxLock<T> {
             return Err(message);
         }
         inbox.push_back(message);
-        self.has_mail.store(true, Relaxed);
+        self.mail.store(inbox.len(), Relaxed);
         Ok(())
     }
 
