@@ -128,10 +128,10 @@ impl Transports {
     #[inline]
     pub(crate) fn reaching(&self, bound: &Bound, addr: Ipv6Addr) -> TransportId {
         // A message to the sender's own address stays on this node.
-        match bound.addr == addr {
-            true => TransportId::Loop,
-            false => bound.transport,
+        if bound.transport == TransportId::Loop || bound.addr == addr {
+            return TransportId::Loop;
         }
+        bound.transport
     }
 
     /// Returns the RDMA operations of a transport.
