@@ -195,11 +195,11 @@ impl Node {
         connection.reject_request();
         // The waiters look up the connection that exists now.
         connection.waiters.wake_all();
-        // No endpoint is left that could arm them again.
+        // No endpoint is left that could arm them again. The first one may queue the worker.
+        cancel::<_, 3>(connection);
         cancel_delayed::<_, 1>(connection);
         cancel_delayed::<_, 2>(connection);
         cancel::<_, 0>(connection);
-        cancel::<_, 3>(connection);
         self.stats.inc(Counter::ConnGc);
         trace::conn_forgotten(&connection.key.traced());
         pr_debug!("{}: idle, removed\n", connection.key);

@@ -423,12 +423,12 @@ impl Node {
         }
         self.workers.flush();
         for connection in tree.values() {
-            // The worker has handled the stop. There is no endpoint, and nothing queues the worker
-            // or starts the timer again. Work that is still queued is cancelled.
+            // The worker has handled the stop. There is no endpoint, and only work that transmits
+            // for others may still queue the worker. Work that is still queued is cancelled.
+            cancel::<_, 3>(connection);
             cancel_delayed::<_, 1>(connection);
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
-            cancel::<_, 3>(connection);
         }
         // The connections are dropped here, with their queued messages.
     }

@@ -36,7 +36,7 @@ use kernel::sync::{
     Arc, //
 };
 
-/// Number of times that a sender transmits for others in one hold of the lock.
+/// Number of further transmissions for others in one hold of the lock.
 const ROUNDS: usize = 4;
 
 impl Connection {
@@ -142,11 +142,8 @@ impl Connection {
         token: Holding,
     ) {
         tx.transmit(self);
-        let needs_link = tx.needs_link();
+        self.want_link(&tx);
         self.finish_and_unlock(tx, Some(token));
-        if needs_link {
-            self.want();
-        }
     }
 
     /// Gives the token back if the caller holds it, and releases the lock. Transmits again before
@@ -176,12 +173,19 @@ impl Connection {
             tx.transmit(self);
             left = self.tx.give_back(&mut tx, token);
         }
-        let needs_link = tx.needs_link();
-        Self::unlock(tx);
-        if left.is_some() {
-            self.node.workers.enqueue::<_, 3>(self.clone());
+        self.want_link(&tx);
+        // As in `want_link`. Not on the queue of the workers, which block for seconds.
+        if left.is_some() && !self.has_ended() {
+            self.node.queue.enqueue::<_, 3>(self.clone());
         }
-        if needs_link {
+        Self::unlock(tx);
+    }
+
+    /// Wakes the worker if messages of others wait for a link.
+    fn want_link(self: &Arc<Self>, tx: &Tx) {
+        // With the lock held: the code that ends the connection sets the flag, takes the lock, and
+        // then cancels the work items.
+        if tx.needs_link() && !self.has_ended() {
             self.want();
         }
     }

@@ -188,3 +188,31 @@ fn room_that_comes_during_a_transmission_is_used() {
         connection.has_posted(&[1]);
     });
 }
+
+/// The holder leaves further transmissions to a work item, which may run at any time.
+#[test]
+fn a_token_that_is_handed_over_is_answered() {
+    check_few(2, || {
+        let connection = Connection::new(true);
+        let others = [10, 20].map(|message| {
+            let connection = connection.clone();
+            thread::spawn(move || connection.send(message))
+        });
+        let mut tx = connection.lock();
+        tx.unsent.push(1);
+        let token = connection.token.ask();
+        connection.transmit(&mut tx);
+        let left = token.and_then(|token| connection.token.give_back(token));
+        drop(tx);
+        if left.is_some() {
+            let token = connection.token.take_over();
+            let mut tx = connection.lock();
+            connection.transmit(&mut tx);
+            connection.finish_and_unlock(tx, Some(token));
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+        connection.has_posted(&[1, 10, 20]);
+    });
+}
