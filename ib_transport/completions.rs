@@ -61,8 +61,7 @@ impl QpHandler for QpContext {
             self.receiving.store(true, Relaxed);
             self.events.note_first_frame();
             if self.device.caps.active_side_first {
-                // A READ may wait for this. Transmitters that take the lock after `resume` see the
-                // flag.
+                // A READ may wait for this. Transmitters see the flag after `resume`.
                 self.connection.resume();
             }
         }
