@@ -227,6 +227,10 @@ impl Sending<'_> {
         let mut connection = match route {
             Route::Loop(destination) => {
                 let charge = charge.ok_or(EINVAL)?;
+                // Operations need another node. `hand_over_with` has refused them already.
+                if let Some(_operation) = ops.operation {
+                    return Err(Errno::NotSupported.into());
+                }
                 return destination.send(sk, bound, msg, len, ops.memory, charge);
             }
             Route::Connection(connection) => connection,
