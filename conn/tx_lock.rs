@@ -5,8 +5,8 @@
 //! Frames are built and posted with the lock held, which takes a while. So a sender that finds it
 //! locked leaves its message in the inbox, for the holder of the [`SendToken`]. The inbox has a
 //! lock of its own, which is held only to push and pop. Each context that locks the send side takes
-//! the messages out of the inbox first, so all queued messages are in its queues. `locking.md` has the
-//! rules.
+//! the messages out of the inbox first, so all queued messages are in its queues. `locking.md` has
+//! the rules.
 
 use super::send_token::{
     Holding,

@@ -43,6 +43,18 @@ fn a_few_rounds_follow_each_other_at_once() {
     assert_eq!(rounds(&mut pace, START + 3_000 * MS, 1, 1), BURST);
 }
 
+/// Rounds take longer than their interval.
+#[test]
+fn of_two_maps_that_are_due_the_one_that_waits_for_longer_is_due_first() {
+    let mut paces = [MapPace::new(); 2];
+    for round in 0..10 {
+        let now = START + round * 2 * MS;
+        let turn = usize::from(paces[1].due() < paces[0].due());
+        assert_eq!((turn as u64, paces[turn].wait(now)), (round % 2, 0));
+        paces[turn].begin(now);
+    }
+}
+
 #[test]
 fn a_map_that_always_changes_is_sent_once_per_millisecond() {
     for step in [MS / 100, MS, 4 * MS] {

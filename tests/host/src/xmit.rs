@@ -95,7 +95,10 @@ fn all_queues() -> impl Iterator<Item = Queue> {
 #[test]
 fn nothing_is_next_exactly_if_nothing_waits() {
     for queue in all_queues() {
-        assert_eq!(xmit::is_idle(&queue), xmit::next(&queue) == NextSend::Nothing);
+        assert_eq!(
+            xmit::is_idle(&queue),
+            xmit::next(&queue) == NextSend::Nothing
+        );
     }
 }
 
