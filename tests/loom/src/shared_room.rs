@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Models of `socket/shared_room.rs`: senders that share a room, and acknowledgements that return it.
+//! Models of `socket/shared_room.rs`: senders that share a room, and acknowledgements that return
+//! it.
 
 use crate::{check, check_few, wait::WaitQueue};
 use loom::{sync::Arc, thread};

@@ -31,9 +31,9 @@ const GRACE: Duration = Duration::from_secs(120);
 
 /// Makes random calls on RDS sockets, valid and invalid ones
 ///
-/// Prints one line of JSON: the seed, and the number of results of each kind for each call. The exit status is
-/// 1 if a process did not end. The seed determines the calls of each thread, but not the order of calls of
-/// several threads or processes.
+/// Prints one line of JSON: the seed, and the number of results of each kind for each call. The
+/// exit status is 1 if a process did not end. The seed determines the calls of each thread, but not
+/// the order of calls of several threads or processes.
 #[derive(Parser, Debug)]
 #[command(version)]
 struct Args {

@@ -25,11 +25,11 @@ Flags of a connection (Flgs): s: a message is being sent, c: connecting, C: conn
 of the next message expected from the peer. With rds_rust C is also shown for an idle connection
 that has released its queue pair until there is something to send; JSON adds the flag \"resting\".
 
-The columns are those of Oracle's rds-tools, except Cong, Pid and Comm of sockets, which only Oracle's
-kernels report. Inode is the number in the links of /proc/PID/fd. Columns for -o: cache_allocs, recv_alloc_ctr,
-recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes, r_read_bytes, r_write_bytes,
-tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector, rcq_vector. Other names are ignored.
-A column that the kernel does not report is 0.
+The columns are those of Oracle's rds-tools, except Cong, Pid and Comm of sockets, which only
+Oracle's kernels report. Inode is the number in the links of /proc/PID/fd. Columns for -o:
+cache_allocs, recv_alloc_ctr, recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes,
+r_read_bytes, r_write_bytes, tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector,
+rcq_vector. Other names are ignored. A column that the kernel does not report is 0.
 
 With --json the output is one object. It has a list for each requested table, or null if the kernel
 does not have the table. With -N it has a list of namespaces, each with its tables.

@@ -116,8 +116,8 @@ struct OwnArgs {
     #[arg(long, value_name = "MICROSECONDS", value_parser = size)]
     show_outliers: Option<u32>,
 
-    /// Let SIGINT abort the test. When the test is aborted, each task calls RDS_CANCEL_SENT_TO for each task of
-    /// the other end, and prints the duration
+    /// Let SIGINT abort the test. When the test is aborted, each task calls RDS_CANCEL_SENT_TO for
+    /// each task of the other end, and prints the duration
     #[arg(long)]
     cancel_sent_to: bool,
 
@@ -125,7 +125,8 @@ struct OwnArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = size)]
     abort_after: u32,
 
-    /// No effect: this tool never requests the number of unread bytes (SO_RDS_INQ), as Oracle's does
+    /// No effect: this tool never requests the number of unread bytes (SO_RDS_INQ), as Oracle's
+    /// does
     #[arg(long)]
     disable_inq: bool,
 }
@@ -190,7 +191,8 @@ struct Both {
     #[arg(long)]
     show_perfdata: bool,
 
-    /// 1: wait for notifications that congested ports have room (RDS_CONG_MONITOR), 0: try again periodically
+    /// 1: wait for notifications that congested ports have room (RDS_CONG_MONITOR), 0: try again
+    /// periodically
     #[arg(long, value_name = "0|1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
     use_cong_monitor: bool,
 
@@ -211,7 +213,8 @@ struct RdmaArgs {
     #[arg(short = 'D', long, value_name = "SIZE", default_value_t = 0, value_parser = size)]
     rdma_bytes: u32,
 
-    /// Number of local buffers of an RDMA operation, each of the size of -D; up to 512, and up to 1M in all
+    /// Number of local buffers of an RDMA operation, each of the size of -D; up to 512, and up to
+    /// 1M in all
     #[arg(short = 'I', long, value_name = "N", default_value_t = 1)]
     rdma_buffers: u32,
 
@@ -227,7 +230,8 @@ struct RdmaArgs {
     #[arg(long, value_name = "0|1", value_parser = switch)]
     rdma_use_once: Option<bool>,
 
-    /// Register with RDS_GET_MR, not with the message; the default is 0, with --rdma-cache-mrs 1 it is 1
+    /// Register with RDS_GET_MR, not with the message; the default is 0, with --rdma-cache-mrs 1 it
+    /// is 1
     #[arg(long, value_name = "0|1", value_parser = switch)]
     rdma_use_get_mr: Option<bool>,
 
