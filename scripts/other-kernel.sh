@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # other-kernel.sh: prints a prepared tree of a kernel that differs from the test kernels in the
-# options that matter for compiling the module: the older series, gcc, the oldest Rust, and
+# options that matter for compiling the module: another supported series, gcc, the oldest Rust, and
 # PREEMPT_RT with checks of spinlocks. It has no vmlinux, so modpost knows no symbols:
 # KBUILD_MODPOST_WARN=1 lets it continue.
 # --rustc prints the compiler instead.
@@ -10,7 +10,9 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 unset MAKEFLAGS MAKEOVERRIDES MFLAGS MAKELEVEL
 
-series=7.2
+for series in "${SUPPORTED_SERIES[@]}"; do
+	[ "$series" = "${KERNEL_SERIES:-${SUPPORTED_SERIES[0]}}" ] || break
+done
 rust=1.85.1
 fragments=("$TOP/configs/base.config")
 
