@@ -35,7 +35,8 @@ use crate::{
             SpinLockBh, //
         },
         task::UserId,
-        time, //
+        time,
+        walk_in_batches, //
     },
     msg::PongBudget,
     proto::{
@@ -290,23 +291,18 @@ impl Node {
         mut each: impl FnMut(&Arc<Connection>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut next = None;
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut slots = batch.iter_mut();
-            next = self
-                .connections
-                .lock()
-                .tree
-                .walk(next, BATCH, |connection| {
-                    if let Some(slot) = slots.next() {
-                        *slot = Some(connection.clone());
-                    }
-                });
-            batch.iter().flatten().try_for_each(&mut each)?;
-            if next.is_none() {
-                return Ok(());
-            }
-        }
+        walk_in_batches::<Arc<Connection>, E, BATCH>(
+            |batch| {
+                let mut connections = self.connections.lock();
+                next = connections
+                    .tree
+                    .walk(next.take(), batch.room(), |connection| {
+                        batch.push(connection.clone());
+                    });
+                Ok(next.is_some())
+            },
+            |connection| each(&connection),
+        )
     }
 
     /// Cancels the unacknowledged messages of a socket that is being closed. They are most likely
@@ -380,30 +376,25 @@ impl Node {
         mut each: impl FnMut(&Arc<Connection>) -> bool,
     ) {
         let mut last: Option<ConnKey> = None;
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut connections = self.connections.lock();
-            let mut next = connections.first_of(net, laddr, faddr, last.as_ref());
-            for slot in &mut batch {
-                let Some(cursor) = next else {
-                    break;
-                };
-                *slot = Some(cursor.current().1.clone());
-                next = cursor.move_next();
-                next = next.filter(|cursor| cursor.current().0.is_of(net, laddr, faddr));
-            }
-            let more = next.is_some();
-            drop(connections);
-            for connection in batch.iter().flatten() {
-                last = Some(connection.key);
-                if !each(connection) {
-                    return;
+        // An error only ends the walk.
+        let (Ok(()) | Err(())) = walk_in_batches::<Arc<Connection>, (), BATCH>(
+            |batch| {
+                let mut connections = self.connections.lock();
+                let mut next = connections.first_of(net, laddr, faddr, last.as_ref());
+                while batch.room() > 0 {
+                    let Some(cursor) = next else {
+                        return Ok(false);
+                    };
+                    let (key, connection) = cursor.current();
+                    last = Some(*key);
+                    batch.push(connection.clone());
+                    next = cursor.move_next();
+                    next = next.filter(|cursor| cursor.current().0.is_of(net, laddr, faddr));
                 }
-            }
-            if !more {
-                return;
-            }
-        }
+                Ok(next.is_some())
+            },
+            |connection| each(&connection).then_some(()).ok_or(()),
+        );
     }
 
     /// Ends all connections for good. The caller has closed the listeners, and there is no open
