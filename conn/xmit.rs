@@ -2,18 +2,18 @@
 
 //! Transmission: builds the frames of a connection and hands them to its link.
 //!
-//! [`transmit`] is called with the send side of the connection locked. `proto/xmit.rs` says what
-//! goes next. The link is a [`FrameSink`]: it takes frames and work requests as long as it has
-//! room, and hands them to the device together. If there is no room, or the peer has granted no
-//! credits, the rest stays queued; the event that changes this transmits again.
+//! [`transmit`] is called with `Connection::tx` held. `proto/xmit.rs` says what goes next. The link
+//! passes a [`FrameSink`]: it takes frames and work requests as long as the link has room, and
+//! gives them to the device together. If there is no room, or the peer has granted no credits, the
+//! rest stays queued; the event that changes this transmits again.
 //!
 //! Messages bring their buffers. A header alone, the congestion map, and a fragment that has to be
 //! copied need another one. Without a buffer they wait: the link makes room, and transmits again.
-//! Queued messages leave some buffers for this. A frame with one of those reports its completion,
-//! so that the buffer is free for the next frame.
+//! `Pools::alloc_message` leaves a few buffers of each pool for these frames. A frame with one of
+//! those reports its completion, so that the buffer is free for the next frame.
 //!
-//! A posted buffer belongs to the link until it completes. Errors: the link is unusable if a frame
-//! cannot be built or posted.
+//! The link keeps a handle of a posted buffer until it completes, and the message keeps one for a
+//! replay. Errors: the link is unusable if a frame cannot be built or posted.
 
 use super::{
     Connection,
@@ -68,7 +68,7 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// A link, as transmission uses it. While one exists, no other context posts to the link.
+/// Access of a transmission to its link. While it exists, no other context posts to the link.
 ///
 /// # Context
 ///
@@ -100,7 +100,7 @@ pub(crate) trait FrameSink {
     /// request if it was not posted.
     fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp>;
 
-    /// Makes the next completion call [`Connection::resume`].
+    /// Makes the next completion of a send call [`Connection::resume`].
     fn resume_later(&mut self);
 
     /// Requests a buffer for `len` bytes of payload. When there may be one, the link calls
@@ -117,8 +117,10 @@ pub(crate) trait FrameSink {
 
 /// Reason why a link is unusable.
 pub(crate) enum XmitError {
-    /// A frame could not be built or added, or an operation could not be posted.
+    /// A frame could not be built or added.
     Frame,
+    /// An operation could not be posted.
+    Operation,
     /// Posting the frames failed.
     Post(Error),
 }
@@ -131,12 +133,12 @@ enum Added {
     },
     /// A work request that uses the send queue, but no receive of the peer.
     WorkRequest,
-    /// There is no buffer for the frame that goes next.
+    /// There is no buffer for the next fragment. Transmission pauses.
     NoBuffer,
-    /// There is nothing to add.
+    /// There is nothing to add, or no buffer for a header that can wait.
     Nothing,
     /// The link is unusable.
-    Failed,
+    Failed(XmitError),
 }
 
 /// The queue of a connection, as the rules of `proto/xmit.rs` see it.
@@ -190,7 +192,7 @@ impl Unsent for View<'_> {
 ///
 /// # Context
 ///
-/// Any context except hard interrupt, with the queue locked.
+/// Any context except hard interrupt, with `Connection::tx` held.
 #[inline]
 pub(crate) fn transmit<S: FrameSink>(
     connection: &Connection,
@@ -242,12 +244,12 @@ fn add_frames<S: FrameSink>(
             }
             Added::WorkRequest => {}
             Added::NoBuffer => {
-                // A completion may return a buffer. The link tries again in any case.
+                // A completion of a send may return a buffer. The link tries again in any case.
                 sink.resume_later();
                 return Ok(());
             }
             Added::Nothing => return Ok(()),
-            Added::Failed => return Err(XmitError::Frame),
+            Added::Failed(why) => return Err(why),
         }
     }
 }
@@ -267,8 +269,8 @@ fn add_next<S: FrameSink>(
         NextSend::Operation { header_first } => {
             if header_first {
                 match ack_frame(connection, queue, ack, sink) {
-                    // There is no memory for the header, so the operation goes first. Only a read
-                    // must not, before the peer has received a frame.
+                    // There is no buffer for the header, so the operation goes first, unless it is
+                    // a read that has to follow a frame.
                     Added::Nothing if !read_must_wait(queue, sink) => {}
                     added => return added,
                 }
@@ -279,8 +281,8 @@ fn add_next<S: FrameSink>(
     }
 }
 
-/// Returns `true` if the next work request is a read, which must not be the first thing that the
-/// peer receives.
+/// Returns `true` if the next work request is a read that has to wait, because the peer may not
+/// have received a frame yet.
 #[cold]
 fn read_must_wait(queue: &TxQueue, sink: &impl FrameSink) -> bool {
     queue.unsent.front().is_some_and(Message::reads_next) && sink.awaits_first_frame()
@@ -296,7 +298,8 @@ fn take_advertisement(connection: &Connection, credits: &mut Credits) -> u8 {
     credit
 }
 
-/// Adds a frame of `len` bytes. The caller has checked that there is room.
+/// Adds a frame of `len` bytes, for which the link has room. If `solicited`, the device of the peer
+/// reports its arrival.
 fn add(sink: &mut impl FrameSink, buf: FrameBuf, len: u32, solicited: bool) -> Added {
     let item = SendItem {
         buf: buf.buf.freeze(),
@@ -311,11 +314,12 @@ fn add(sink: &mut impl FrameSink, buf: FrameBuf, len: u32, solicited: bool) -> A
 fn push(sink: &mut impl FrameSink, item: SendItem, is_spare: bool) -> Added {
     match sink.push(item, is_spare) {
         Ok(()) => Added::Frame { copied: 0 },
-        Err(_) => Added::Failed,
+        Err(_) => Added::Failed(XmitError::Frame),
     }
 }
 
-/// Sets the flags of a message of which nothing was sent yet. Its header acknowledges `ack`.
+/// Sets the flags of a message of which this link has carried nothing yet. Its header acknowledges
+/// `ack`.
 fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Message, ack: u64) {
     state.note_piggyback(message.sequence, ack);
     message.flags = if state.was_sent(message.sequence) {
@@ -328,7 +332,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
         message.flags = message.flags.with(Flags::ACK_REQUIRED);
     }
     if message.is_probe() {
-        // Without the flag the peer would take the header for an acknowledgement alone.
+        // Without `HB_PING` the peer would take this empty header for an acknowledgement alone.
         message.flags = message.flags.with(Flags::HB_PING);
     }
     if message.flags.contains(Flags::ACK_REQUIRED) {
@@ -337,6 +341,8 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     }
 }
 
+/// Returns the header of the next fragment. A request for an acknowledgement alone has port 0 on
+/// both sides.
 fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
     let (sport, dport) = if message.is_probe() {
         (PING_PORT, PING_PORT)
@@ -363,7 +369,7 @@ fn packed_frame(
     sink: &mut impl FrameSink,
 ) -> Added {
     let pools = sink.pools();
-    // The spare buffers are for frames that cannot do without.
+    // Not one of the spare buffers: they are for frames that can be built in no other way.
     let Ok(mut buf) = pools.alloc_message(packed::ROOM, Context::Atomic) else {
         // A message that is sent alone has a buffer already.
         return message_frame(connection, queue, ack, sink);
@@ -378,7 +384,7 @@ fn packed_frame(
         // Only the first header of a packed frame grants credits.
         let header = header_of(message, ack, core::mem::take(&mut credit));
         if message.pack(&header, &mut packer).is_none() {
-            return Added::Failed;
+            return Added::Failed(XmitError::Frame);
         }
         queue.note_sent();
     }
@@ -412,7 +418,7 @@ fn work_request(connection: &Connection, queue: &mut TxQueue, sink: &mut impl Fr
             connection.note_drop(Counter::SendDropOperation, 1);
             true
         }
-        Posted::Failed => return Added::Failed,
+        Posted::Failed => return Added::Failed(XmitError::Operation),
     };
     if finished {
         if let Some(message) = queue.unsent.pop_front() {
@@ -435,7 +441,7 @@ fn message_frame(
     let size = sink.fragment();
     let first = message.fragment == 0;
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
-        return Added::Failed;
+        return Added::Failed(XmitError::Frame);
     };
     let frame = match message.next_frame(part, size, sink.pools()) {
         Ok(frame) => frame,
@@ -444,10 +450,10 @@ fn message_frame(
             sink.await_buffer(part.len);
             return Added::NoBuffer;
         }
-        Err(FrameError::InUse) => return Added::Failed,
+        Err(FrameError::InUse) => return Added::Failed(XmitError::Frame),
     };
     let (copied, is_spare) = (frame.copied, frame.is_spare);
-    // What follows is done once for each frame, so there is a buffer for it already.
+    // From here on nothing may fail for lack of a buffer, because this is done once for each frame.
     if first {
         set_flags(connection, &mut queue.state, message, ack);
     }
@@ -457,7 +463,7 @@ fn message_frame(
         take_advertisement(connection, &mut queue.credits),
     );
     let Some(buf) = message.finish_frame(frame, &header) else {
-        return Added::Failed;
+        return Added::Failed(XmitError::Frame);
     };
     let item = SendItem {
         buf,
@@ -475,7 +481,7 @@ fn message_frame(
     }
 }
 
-/// Adds the next fragment of this node's congestion map.
+/// Adds the next fragment of the congestion map of the connection's local address.
 fn congestion_frame(
     connection: &Connection,
     queue: &mut TxQueue,
@@ -493,11 +499,11 @@ fn congestion_frame(
     header.credit = take_advertisement(connection, &mut queue.credits);
     let (head, rest) = match buf.buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,
-        None => return Added::Failed,
+        None => return Added::Failed(XmitError::Frame),
     };
     header.emit(head);
     let Some(piece) = rest.get_mut(..len as usize) else {
-        return Added::Failed;
+        return Added::Failed(XmitError::Frame);
     };
     let key = &connection.key;
     let place = cong::MapKey {
@@ -524,7 +530,7 @@ fn ack_frame(
     let stats = &connection.node.stats;
     let pools = sink.pools();
     let Some(mut buf) = pools.alloc_frame(0) else {
-        // The acknowledgement stays due. The next frame carries it, or the link tries again soon.
+        // The header stays due. The next frame carries its content, or the link tries again soon.
         stats.inc(Counter::IbAckSendFailure);
         sink.await_buffer(0);
         return Added::Nothing;
@@ -535,7 +541,7 @@ fn ack_frame(
         ..Header::default()
     };
     let Some(head) = buf.buf.bytes_mut().first_chunk_mut() else {
-        return Added::Failed;
+        return Added::Failed(XmitError::Frame);
     };
     header.emit(head);
     queue.ack_due = false;

@@ -140,7 +140,8 @@ impl Link for Qp<QpContext> {
                 );
                 self.handler().fail();
             }
-            Err(XmitError::Frame) => self.handler().give_up("operation", EIO),
+            Err(XmitError::Frame) => self.handler().give_up("frame", EIO),
+            Err(XmitError::Operation) => self.handler().give_up("operation", EIO),
         }
     }
 }
