@@ -24,3 +24,13 @@ def test_every_lock_is_there():
     assert len(locks) == len(re.findall(r"\bnew_(?:spinlock(?:_bh)?|mutex)!\(", code)) > 20
     page = (TOP / "Documentation/locking.md").read_text()
     assert not [x for x in locks if f"`{x}`" not in page]
+
+
+def test_locks_are_in_order():
+    """The rank says which locks may be taken while a lock is held, so each table is in its order."""
+    page = (TOP / "Documentation/locking.md").read_text()
+    tables = [re.findall(r"^\| (\d+) \|", table, re.M) for table in page.split("| Rank |")[1:]]
+    assert len(tables) == 2
+    for ranks in tables:
+        ranks = [int(x) for x in ranks]
+        assert len(ranks) > 5 and ranks == sorted(ranks)
