@@ -123,7 +123,7 @@ impl TxQueue {
         }
     }
 
-    /// Moves the first unsent message, which was handed to the device, to the sent queue.
+    /// Moves the first unsent message, whose last fragment is in a frame, to the sent queue.
     pub(crate) fn note_sent(&mut self) {
         if let Some(mut message) = self.unsent.pop_front() {
             // A retransmission starts with the first fragment.
@@ -250,7 +250,8 @@ pub(crate) struct Connection {
     pub(super) acked: Atomic<u64>,
     /// Messages that were acknowledged and dropped since the current run of frames began.
     pub(super) acked_in_run: Atomic<usize>,
-    /// Sequence of the last delivered message. Headers carry it as the acknowledgement.
+    /// Sequence number of the last whole message of this link, which was delivered, or dropped for
+    /// good. Headers carry it as the acknowledgement. 0 before there is one.
     pub(super) ack: Atomic<u64>,
     /// Copy of the state machine's state, for readers without the worker lock.
     pub(super) state: Atomic<u32>,
@@ -284,7 +285,8 @@ pub(crate) struct Connection {
     /// Transmits for senders that keep coming.
     #[pin]
     pub(super) xmit_work: Work<Connection, 3>,
-    /// Removes acknowledged messages and those of closed sockets from the queues.
+    /// Removes acknowledged messages and those of closed sockets from the queues, and wakes waiting
+    /// senders.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
     /// Serialises walks that remove messages from the middle of the queues.

@@ -129,7 +129,8 @@ impl Connection {
     /// Posts as much as possible, and drops finished messages without the lock.
     #[inline]
     pub(super) fn transmit_and_unlock(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>) {
-        // Asked for first, so that senders that find the send side locked rely on this context.
+        // The token is requested first, so that other senders may leave their messages to this
+        // context.
         let token = self.tx.ask();
         tx.transmit(self);
         self.finish_and_unlock(tx, token);
@@ -230,9 +231,9 @@ impl Connection {
         }
     }
 
-    /// Queues this node's congestion map for sending. Returns `false` if nothing was queued: an
-    /// unsent map will carry the same content, or the connection is down and sends a map when it
-    /// comes up.
+    /// Queues the congestion map of the local address for sending. Returns `false` if nothing was
+    /// queued: an unsent map will carry the same content, or the connection is down and sends a map
+    /// when it comes up.
     pub(crate) fn send_congestion_map(self: &Arc<Self>) -> bool {
         let mut tx = self.tx.lock();
         if tx.link.is_none() {

@@ -258,7 +258,7 @@ pub(crate) trait Link: Send + Sync {
     ///
     /// # Context
     ///
-    /// Any context except hard interrupt, with the queue locked.
+    /// Any context except hard interrupt, with `Connection::tx` held.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 

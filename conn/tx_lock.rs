@@ -76,7 +76,7 @@ impl<T: SendSide> TxLock<T> {
         tx
     }
 
-    /// Locks the send side, unless that takes a while and the inbox has room.
+    /// Locks the send side. Returns `None` if another context has it locked and the inbox has room.
     ///
     /// # Context
     ///

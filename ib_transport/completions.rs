@@ -115,7 +115,7 @@ impl QpHandler for QpContext {
 
     fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
         let flushed = failure.status.is_flush();
-        // Soft-RoCE flushes all requests if it has no memory to send, and reports nothing else.
+        // Soft-RoCE flushes all requests if it has no memory to send. Nothing else reports that.
         if !flushed || !self.events.progress.has_ended() {
             self.connection
                 .note_error(failure.queue.name(), failure.status.number());

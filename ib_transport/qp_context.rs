@@ -120,7 +120,7 @@ impl QpContext {
     /// Requests a buffer for `len` bytes of payload. The worker makes room for it, and resumes
     /// transmission. Any context.
     pub(super) fn await_buffer(&self, len: u32) {
-        // Called with the connection's queue locked, so no other length is stored meanwhile.
+        // Called with `Connection::tx` held, so no other length is stored meanwhile.
         if len.max(1) > self.wanted.load(Relaxed) {
             self.wanted.store(len.max(1), Relaxed);
         }

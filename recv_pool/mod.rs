@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! DMA buffer pools for received and sent messages: see [`Pool`].
+//! Pools of buffers that receive and send frames, with a DMA mapping if they belong to a device.
+//!
+//! [`Pool`] is the policy of one pool, and [`Pools`] has all pools of a device. The handles of
+//! buffers come from `kapi/rdma`. Upper layers use them from here.
 
 #![deny(unsafe_code)]
 

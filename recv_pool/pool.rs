@@ -5,8 +5,8 @@
 //! # Operation
 //!
 //! A pool cuts its buffers from shards of 64 KiB. Large contiguous memory is an optimisation and
-//! never required. If there is none the pool tries the next smaller order, down to the smallest of
-//! its configuration. Only for that one the page allocator may try hard.
+//! never required. If there is none, the pool tries the next smaller order, down to the smallest of
+//! its configuration. Only for the smallest may the page allocator try hard.
 //!
 //! The size of a pool is limited; an allocation beyond the limit is refused and counted. Unused
 //! memory returns to the kernel after a while, or at once when the kernel asks for it.
@@ -63,7 +63,7 @@ const SHARD_BYTES: usize = PAGE_SIZE << 4;
 pub(crate) struct PoolConfig {
     /// Bytes of a buffer.
     pub(crate) buf_size: u32,
-    /// Page orders of shards, preferred ones first; normally [`SHARD_ORDERS`].
+    /// Page orders of shards, preferred ones first. The smallest must hold a buffer.
     pub(crate) orders: &'static [u32],
 }
 
@@ -109,7 +109,7 @@ impl Pool {
     /// Creates an empty pool for queue pairs of `pd`. Without `pd` the buffers cannot be posted.
     ///
     /// Without `queue`, unused memory is only returned when the kernel asks for it. `limit` bounds
-    /// all shards together and is read whenever a shard is added.
+    /// the shards of this pool together, and is read whenever one is added.
     ///
     /// # Errors
     ///

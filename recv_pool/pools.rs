@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The buffer pools of one device.
+//! The buffer pools of one device, and those for messages without a device.
 
 use super::{
     BufMut,
@@ -41,8 +41,8 @@ const SHORT: [u32; 3] = [256, 1088, 2176];
 /// need a buffer use them one after the other, so queued messages always get on.
 const SPARE: usize = 2;
 
-/// Returns the size of a buffer for a whole fragment, in bytes. The numbers below are the buffers
-/// in a shard of 64 KiB.
+/// Returns the size of a buffer for a whole fragment, in bytes. Each comment has the number of
+/// buffers in a shard of 64 KiB.
 const fn buf_size(size: FragmentSize) -> u32 {
     match size {
         // 15 buffers
@@ -84,7 +84,7 @@ const fn orders(size: FragmentSize) -> &'static [u32] {
 /// A buffer for a frame that is posted at once.
 pub(crate) struct FrameBuf {
     pub(crate) buf: BufMut,
-    /// It is one of the last buffers of the pool. Its frame has to report its completion, because
+    /// The buffer is one of the last of its pool. Its frame has to report its completion, because
     /// other frames may wait for the buffer.
     pub(crate) is_spare: bool,
 }
@@ -199,6 +199,10 @@ impl Pools {
     /// # Errors
     ///
     /// - `ENOMEM` if there is no memory, or the pool is at its limit.
+    ///
+    /// # Context
+    ///
+    /// As `context` says.
     pub(crate) fn alloc_message(&self, len: u32, context: Context) -> Result<BufMut> {
         let pool = self.send(len);
         pool.alloc_leaving(SPARE, context)

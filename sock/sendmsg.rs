@@ -2,10 +2,10 @@
 
 //! `sendmsg(2)`: sends one message.
 //!
-//! A call has three steps: [`admit`] charges the message to its sender, then its data is copied,
-//! and then the transport gets it. The message owns its charge, so each failure after `admit`
-//! releases it. If a step fails, memory that was registered for the message is released, and
-//! nothing is sent.
+//! A call checks its arguments, finds a route, and waits for its turn if it has an operation.
+//! [`admit`] charges the message to its sender. Then the data is copied, and the transport gets the
+//! message. The message owns its charge, so each failure after `admit` releases it. If a step
+//! fails, memory that was registered for the message is released, and nothing is sent.
 
 use super::{
     bind::{
@@ -79,7 +79,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Flags that a sender may set. The last five request nothing that RDS would do differently.
+/// Flags that a sender may set. RDS ignores the last five.
 const FLAGS: u32 = msg_flags::DONTWAIT
     | msg_flags::CMSG_COMPAT
     | msg_flags::NOSIGNAL
@@ -105,7 +105,10 @@ enum Route {
 /// - `EMSGSIZE` if the message is too long.
 /// - `EINVAL` if an address or control message is invalid.
 /// - `EFAULT` if the program's memory cannot be read.
-/// - Those of [`await_admission`] and [`admit`].
+/// - `EOPNOTSUPP` for an operation, if the peer is this node.
+/// - `ENOMEM`
+/// - Those of [`await_admission`], [`await_bounce`] and [`admit`].
+/// - Those of `OpRequest::prepare` and [`rdma::register`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
 /// # Context
@@ -131,6 +134,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     if is_v4(bound.addr) != is_v4(peer.addr) {
         return Err(Errno::NotSupported.into());
     }
+    // A link-local address is valid in its own scope only.
     if peer.scope != 0 && bound.scope != 0 && peer.scope != bound.scope {
         return Err(EINVAL);
     }
@@ -210,6 +214,14 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
+    /// Copies the data, and gives the message to the route. The operation of a message without a
+    /// frame holds the charge, so `charge` is then `None`. The loop transport has no operations.
+    ///
+    /// # Errors
+    ///
+    /// - `EFAULT` if the data cannot be read.
+    /// - `ENOMEM`
+    /// - Those of `Node::connection()`, if the connection was forgotten meanwhile.
     #[inline(always)]
     fn hand_over(
         &self,
@@ -345,6 +357,11 @@ impl Control {
         }
     }
 
+    /// Sets the operation.
+    ///
+    /// # Errors
+    ///
+    /// - `EINVAL` if it is already set.
     fn set_operation(&mut self, request: OpRequest) -> Result {
         match self.operation.replace(request) {
             None => Ok(()),
@@ -470,8 +487,8 @@ fn cache_route(sk: &Sock<Socket>, route: CachedRoute) {
     drop(before);
 }
 
-/// Waits for the destination not to be congested, and for room in the send buffer. For other nodes,
-/// also waits for room in the user's share. Then charges `cost` bytes. `limit` is a recent value of
+/// Waits until the destination is not congested and the send buffer has room. For other nodes, also
+/// waits until the user's share has room. Then charges `cost` bytes. `limit` is a recent value of
 /// the send buffer's limit.
 ///
 /// # Errors
@@ -504,6 +521,7 @@ fn admit(
                 Route::Loop(destination) => destination.waiting_on(),
                 Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
             };
+            // Only a socket is congested, and it has a list.
             let Some(waiting_on) = waiting_on else {
                 continue;
             };
@@ -521,7 +539,7 @@ fn admit(
                     return Err(Errno::NoBufferSpace.into());
                 }
                 sk.node.stats.inc(Counter::CongSendBlocked);
-                // A socket that is woken is off the list, whichever port had room.
+                // A wake-up removes the socket from the list. Another port may have room instead.
                 if !sk.wait_to_write(&mut timeout, || !congested() || !waiters.has(sk, port))? {
                     return Err(Errno::TimedOut.into());
                 }
@@ -544,16 +562,17 @@ fn admit(
         }
         if timeout.is_nonblocking() {
             sk.note_no_room();
-            // If room was released before, no wake-up follows.
+            // Room that was released before the note wakes nobody. So the call tries once more.
             match take(limit) {
-                // The send buffer was full before: wait for the share.
+                // The first attempt had no room in the send buffer, this one none in the share. The
+                // next round registers with the share.
                 Err(ChargeError::Share) if share.is_none() => continue,
                 charge => return charge.map_err(|_| EAGAIN),
             }
         }
         let ready = || match share {
             None => sk.is_writable(),
-            // A socket that is woken is off the list.
+            // A wake-up removes the socket from the list.
             Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk, 0),
         };
         if !sk.wait_to_write(&mut timeout, ready)? {

@@ -84,7 +84,7 @@ counters! {
     IbTaskletCall => "ib_tasklet_call",
     IbTxCqEvent => "ib_tx_cq_event",
     IbTxRingFull => "ib_tx_ring_full",
-    /// Frames that had to wait because the peer had no receive for them.
+    /// Transmissions that paused because the peer had no receive.
     IbTxThrottle => "ib_tx_throttle",
     IbTxSgMappingFailure => "ib_tx_sg_mapping_failure",
     IbTxStalled => "ib_tx_stalled",
@@ -160,8 +160,8 @@ counters! {
     SendDropClosed => "send_drop_closed",
     /// Messages cancelled on request of their socket.
     SendDropCancelled => "send_drop_cancelled",
-    /// Messages dropped because the connection ended before the outcome of their operation was
-    /// known.
+    /// Messages dropped because their operation can never be posted, or because the connection
+    /// ended before its outcome was known.
     SendDropOperation => "send_drop_operation",
     /// Congestion maps that could not be stored because there was no memory.
     CongUpdateFailed => "cong_update_failed",

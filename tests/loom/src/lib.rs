@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The lock-free protocols of the module under the model checker loom. It explores all
+//! The lock-free protocols of the module under the model checker loom. It explores the
 //! interleavings of a few threads, with every stale value that the memory model lets a load see.
 //!
 //! The protocols are the files of the module. Their environment is modelled here: the kernel's
