@@ -68,7 +68,7 @@ impl Connection {
             return Ok(());
         };
         self.acked.store(ack, Relaxed);
-        tx.probe_seq = tx.probe_seq.filter(|probe| *probe > ack);
+        tx.keepalive_sequence = tx.keepalive_sequence.filter(|sequence| *sequence > ack);
         let mut dropped = self.acked_in_run.read_once();
         if dropped >= ACKED_AT_ONCE {
             drop(tx);

@@ -176,7 +176,7 @@ pub(super) struct Tx {
     /// State kept between keepalive checks.
     pub(super) keepalive: Keepalive,
     /// Sequence number of a keepalive that is in the queues.
-    pub(super) probe_seq: Option<u64>,
+    pub(super) keepalive_sequence: Option<u64>,
 }
 
 impl SendSide for Tx {
@@ -336,7 +336,7 @@ impl Connection {
                     times_searched: 0,
                     idle_tracker: IdleTracker::new(),
                     keepalive: Keepalive::new(),
-                    probe_seq: None,
+                    keepalive_sequence: None,
                 }),
                 rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
                 rx_failed: Atomic::new(false),

@@ -111,7 +111,7 @@ impl Connection {
             activity,
         };
         let decision = tx.keepalive.check(&snapshot, time::monotonic_ns(), limit);
-        match (decision, tx.probe_seq) {
+        match (decision, tx.keepalive_sequence) {
             (KeepaliveDecision::Keep, _) => {}
             // Another keepalive would not be answered sooner.
             (KeepaliveDecision::Send, Some(sequence)) => tx.keepalive.note_queued(sequence),
@@ -138,16 +138,16 @@ impl Connection {
     /// If there is no memory it still counts as sent. The memory may be used by messages that wait
     /// for this very peer.
     fn send_keepalive(self: &Arc<Self>, times_up: u64) {
-        let probe = Message::probe(self.pools());
+        let keepalive = Message::keepalive(self.pools());
         let mut tx = self.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
         let sequence = tx.queue.state.next_sequence();
         tx.keepalive.note_queued(sequence);
-        if let Ok(probe) = probe {
-            tx.probe_seq = Some(sequence);
-            self.queue_and_unlock(tx, probe);
+        if let Ok(keepalive) = keepalive {
+            tx.keepalive_sequence = Some(sequence);
+            self.queue_and_unlock(tx, keepalive);
             self.node.stats.inc(Counter::ConnKeepaliveSent);
         }
     }

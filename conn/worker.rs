@@ -518,7 +518,7 @@ impl Connection {
         }
         // The queues are ordered by sequence.
         let unsent = queue.unsent.front().map_or(u64::MAX, |it| it.sequence);
-        tx.probe_seq = tx.probe_seq.filter(|probe| *probe >= unsent);
+        tx.keepalive_sequence = tx.keepalive_sequence.filter(|sequence| *sequence >= unsent);
         // The first unsent message may be partially sent. It starts again, and the peer forgets the
         // first part.
         if let Some(first) = queue.unsent.front_mut() {

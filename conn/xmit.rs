@@ -331,7 +331,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     if message.wants_ack() {
         message.flags = message.flags.with(Flags::ACK_REQUIRED);
     }
-    if message.is_probe() {
+    if message.is_ack_request() {
         // Without `HB_PING` the peer would take this empty header for an acknowledgement alone.
         message.flags = message.flags.with(Flags::HB_PING);
     }
@@ -344,7 +344,7 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
 /// Returns the header of the next fragment. A request for an acknowledgement alone has port 0 on
 /// both sides.
 fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
-    let (sport, dport) = if message.is_probe() {
+    let (sport, dport) = if message.is_ack_request() {
         (PING_PORT, PING_PORT)
     } else {
         (message.sport, message.dport)

@@ -48,7 +48,7 @@ pub(super) struct RecvRingPolicy {
     /// Time since which the ring is starved, if it is.
     pub(super) starved_since: Option<Instant<Monotonic>>,
     /// Time of the last header to the peer while the ring was starved, or a frame waited.
-    pub(super) last_keepalive: Option<Instant<Monotonic>>,
+    pub(super) last_header: Option<Instant<Monotonic>>,
     /// A frame waits for memory. The value is the number of its messages that were received.
     pub(super) delayed: Option<u32>,
     /// The RNR timer is the one of a starved ring.
@@ -70,7 +70,7 @@ impl RecvRingPolicy {
             usual,
             spare: Batch::new(),
             starved_since: None,
-            last_keepalive: None,
+            last_header: None,
             delayed: None,
             rnr_timer_raised: false,
         }

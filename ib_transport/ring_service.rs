@@ -52,7 +52,7 @@ const STARVED_TIMEOUT: Delta = Delta::from_secs(1);
 const LONG_STARVED_TIMEOUT: Delta = Delta::from_secs(30);
 
 /// Interval of headers to the peer while the ring is starved. The peer gets no answers.
-const STARVED_KEEPALIVE: Delta = Delta::from_secs(1);
+const STARVED_HEADER_INTERVAL: Delta = Delta::from_secs(1);
 
 /// RNR timer for peers that are faster than the local receive ring grows.
 pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
@@ -239,10 +239,10 @@ impl QpContext {
     /// this node lives.
     fn show_life(qp: &Qp<Self>) {
         let is_due = qp.with_poll(|ring| {
-            let last = ring.last_keepalive;
-            let is_due = last.is_none_or(|last| last.elapsed() >= STARVED_KEEPALIVE);
+            let last = ring.last_header;
+            let is_due = last.is_none_or(|last| last.elapsed() >= STARVED_HEADER_INTERVAL);
             if is_due {
-                ring.last_keepalive = Some(Instant::now());
+                ring.last_header = Some(Instant::now());
             }
             is_due
         });

@@ -214,7 +214,7 @@ impl Message {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn probe(pools: &Pools) -> Result<Item<Self>> {
+    pub(crate) fn keepalive(pools: &Pools) -> Result<Item<Self>> {
         let mut buf = pools.alloc_message(1, Context::Atomic)?;
         *buf.bytes_mut().get_mut(Header::LEN).ok_or(EINVAL)? = 0;
         let fragments = Fragments::One(Piece::Ready(buf));
@@ -345,9 +345,9 @@ impl Message {
 
     /// Returns `true` if the peer acknowledges the message and delivers it to no socket.
     #[inline]
-    pub(crate) fn is_probe(&self) -> bool {
+    pub(crate) fn is_ack_request(&self) -> bool {
         self.operation()
-            .is_some_and(|it| it.behind == FollowUp::Probe)
+            .is_some_and(|it| it.behind == FollowUp::AckRequest)
     }
 
     #[inline]

@@ -386,7 +386,7 @@ pub(crate) enum FollowUp {
     /// The message of the operation.
     Message,
     /// A frame that the peer acknowledges and does not deliver.
-    Probe,
+    AckRequest,
     /// Nothing: the message exists only for the operation.
     Nothing,
 }

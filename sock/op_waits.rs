@@ -48,7 +48,7 @@ fn refuse_to_wait<T>(sk: &Sock<Socket>, wait_ns: u64) -> Result<T> {
 /// - `ETIMEDOUT` after `SO_SNDTIMEO`.
 /// - `ERESTARTSYS` after a signal.
 /// - `ENOMEM`
-pub(super) fn await_admission(
+pub(super) fn await_op_delay(
     sk: &Sock<Socket>,
     connection: &Connection,
     timeout: &mut Timeout,

@@ -161,7 +161,7 @@ impl OpRequest {
         let behind = match charge {
             None => FollowUp::Message,
             // The program wants the result, which only an acknowledgement of the peer provides.
-            Some(_) if local.completion_is_local_only && asks => FollowUp::Probe,
+            Some(_) if local.completion_is_local_only && asks => FollowUp::AckRequest,
             Some(_) => FollowUp::Nothing,
         };
         let completion_is_local_only =

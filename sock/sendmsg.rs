@@ -2,7 +2,7 @@
 
 //! `sendmsg(2)`: sends one message.
 //!
-//! A call checks its arguments, finds a route, and waits for its turn if it has an operation.
+//! A call checks its arguments, finds a route, and waits if its operation is delayed.
 //! [`admit`] charges the message to its sender. Then the data is copied, and the transport gets the
 //! message. The message owns its charge, so each failure after `admit` releases it. If a step
 //! fails, memory that was registered for the message is released, and nothing is sent.
@@ -13,8 +13,8 @@ use super::{
         Call, //
     },
     op_waits::{
-        await_admission,
         await_bounce, //
+        await_op_delay,
     },
     operation::OpRequest,
     rdma, //
@@ -107,7 +107,7 @@ enum Route {
 /// - `EFAULT` if the program's memory cannot be read.
 /// - `EOPNOTSUPP` for an operation, if the peer is this node.
 /// - `ENOMEM`
-/// - Those of [`await_admission`], [`await_bounce`] and [`admit`].
+/// - Those of [`await_op_delay`], [`await_bounce`] and [`admit`].
 /// - Those of `OpRequest::prepare` and [`rdma::register`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
@@ -154,7 +154,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     if let (Route::Connection(connection), Some(control)) = (&route, &mut control) {
         if let Some(operation) = &control.operation {
-            await_admission(sk, connection, &mut timeout)?;
+            await_op_delay(sk, connection, &mut timeout)?;
             control.bounce = await_bounce(sk, bound, operation, &mut timeout)?;
         }
     }
