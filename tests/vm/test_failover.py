@@ -104,10 +104,10 @@ def of_rdma(machine, number):
     return f"spare{number}" if number else f"{machine.kind}0"
 
 
-def start_streams(tools, guest, mine, theirs, flavor, watched, more=100):
+def start_streams(tools, guest, mine, theirs, flavor, watched, more=100, count=1500):
     """Starts streams in both directions. Returns when `more` messages have arrived at a node while
     others are still to come. If all messages have arrived by then, it starts twice as many."""
-    count = messages(flavor, 1500)
+    count = messages(flavor, count)
     while True:
         due = counters(watched, guest)["recv_delivered"] + more
         ends = [(x.machine, x.host) for x in (mine, theirs)]
@@ -120,15 +120,29 @@ def start_streams(tools, guest, mine, theirs, flavor, watched, more=100):
         count *= 2
 
 
+def finish(streams, tools, mine, theirs):
+    """Waits for the end of the streams. If they have ended before their link was lost, nothing
+    needed another one, so a ping follows."""
+    streams.finish()
+    ping(tools, mine.machine, theirs.host, mine.host)
+
+
 def move_under_load(wires, tools, guest, flavor, version):
-    """Moves a's address to another port and back. Only node a can notice the move."""
+    """Moves a's address from port to port, until two moves were faster than the streams. Only node
+    a can notice the moves."""
     a, b = wires.pair
     mine, theirs = wires.addresses(1, 1, version)
     moved = counters(b, guest)["ib_addr_moved"]
-    for number in (2, 1):
-        streams = start_streams(tools, guest, mine, theirs, flavor, b)
+    number, loaded, count = 1, 0, 1500
+    while loaded < 2:
+        number = 3 - number
+        streams = start_streams(tools, guest, mine, theirs, flavor, b, count=count)
         mine.move(wires.port(a, number))
-        streams.finish()
+        if streams.running():
+            loaded += 1
+        else:
+            count *= 2
+        finish(streams, tools, mine, theirs)
         assert links_of(a, mine.host) == {of_rdma(a, number)}
     assert counters(b, guest)["ib_addr_moved"] == moved
 
@@ -240,7 +254,7 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
             a.wait_log(f"{mine.host}.*: disconnected", mark)
         for address in (mine, theirs):
             address.move(wires.port(address.machine, 1))
-        streams.finish()
+        finish(streams, tools, mine, theirs)
         for address in (mine, theirs):
             assert links_of(address.machine, address.host) == {"spare1"}
     finally:
@@ -335,7 +349,7 @@ def test_bond_fails_over(wires, bond, tools, guest, flavor, rounds):
         assert "GSI state ERR" not in a.run("rdma res show qp").out
     streams = start_streams(tools, guest, mine, theirs, flavor, b)
     a.run(f"ip link set bond0 type bond active_slave {bond[1]}")
-    streams.finish()
+    finish(streams, tools, mine, theirs)
     assert links_of(a, mine.host) == {"bonded"}
 
 
