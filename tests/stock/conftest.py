@@ -52,7 +52,12 @@ def clean(tmp_path_factory):
 @pytest.fixture(scope="session")
 def root(clean):
     """The same, with the packages installed, which builds the module for each kernel."""
-    clean.run("apt-get", "install", "-y", "-q", "--no-install-recommends", *(f"/root/{x}" for x in PACKAGES))
+    try:
+        clean.run("apt-get", "install", "-y", "-q", "--no-install-recommends", *(f"/root/{x}" for x in PACKAGES))
+    except AssertionError:
+        # apt-get only names the file.
+        clean.run("sh", "-c", "cat /var/lib/dkms/rds-rust/*/build/make.log")
+        raise
     return clean
 
 
