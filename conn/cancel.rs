@@ -73,12 +73,13 @@ impl Connection {
         }
     }
 
-    /// Schedules a sweep that cancels the messages of closed sockets.
+    /// Schedules a sweep that also cancels the messages of closed sockets.
     ///
     /// # Context
     ///
     /// Process context.
     fn sweep_later(self: &Arc<Self>) {
+        self.has_closed.raise();
         self.sweep_in(SWEEP_MS);
     }
 
@@ -169,12 +170,18 @@ impl Connection {
     /// Wakes the remaining senders to ports that have room again, drops acknowledged messages, and
     /// cancels the messages of all closed sockets.
     ///
+    /// The search for the latter passes all messages, of which there may be millions. So it happens
+    /// only after a close that has left some. A peer chooses how often the rest is due.
+    ///
     /// # Context
     ///
     /// Process context.
     fn sweep(&self) {
         self.waiters.wake_rest();
         while self.drop_acked() {}
+        if !self.has_closed.take() {
+            return;
+        }
         let _taking = self.cancel_lock.lock();
         self.drop_unwanted(
             Counter::SendDropClosed,
@@ -184,6 +191,16 @@ impl Connection {
             },
             || true,
         );
+    }
+
+    /// Keeps searches of the queues waiting until the result is dropped.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    #[cfg(rds_kunit)]
+    pub(crate) fn hold_searches(&self) -> impl Drop + '_ {
+        self.cancel_lock.lock()
     }
 
     /// Removes, counts and returns messages that their senders no longer want. [`give_up`] has the

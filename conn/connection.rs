@@ -285,6 +285,8 @@ pub(crate) struct Connection {
     /// Transmits for senders that keep coming.
     #[pin]
     pub(super) xmit_work: Work<Connection, 3>,
+    /// A closed socket may have left messages to [`Self::sweep`].
+    pub(super) has_closed: Flag,
     /// Removes acknowledged messages and those of closed sockets from the queues, and wakes waiting
     /// senders.
     #[pin]
@@ -360,6 +362,7 @@ impl Connection {
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 xmit_work <- kernel::new_work!("Connection::xmit_work"),
+                has_closed: Flag::new(),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
                 cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),

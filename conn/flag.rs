@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flags that report events to a connection's worker.
+//! Flags that report events to the work items of a connection.
 //!
 //! `tests/loom` also compiles this file.
 
@@ -11,8 +11,8 @@ use kernel::sync::atomic::{
     Release, //
 };
 
-/// An event flag. Any context, also hard interrupt, sets it and then wakes the worker, which takes
-/// it.
+/// An event flag. Any context, also hard interrupt, sets it and then queues the work item that
+/// takes it.
 pub(super) struct Flag(Atomic<bool>);
 
 impl Flag {
@@ -20,7 +20,7 @@ impl Flag {
         Self(Atomic::new(false))
     }
 
-    /// Sets the flag. The worker that takes it sees everything done before.
+    /// Sets the flag. The work item that takes it sees everything done before.
     ///
     /// # Context
     ///
@@ -29,7 +29,7 @@ impl Flag {
         self.0.store(true, Release);
     }
 
-    /// Clears the flag. Returns `true` if it was set since the last call. Only for the worker.
+    /// Clears the flag. Returns `true` if it was set since the last call. Only for one work item.
     pub(super) fn take(&self) -> bool {
         self.0.load(Relaxed) && self.0.xchg(false, Full)
     }

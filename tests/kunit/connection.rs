@@ -183,6 +183,36 @@ mod suite {
         Ok(())
     }
 
+    /// A search for messages of closed sockets passes all messages. A peer that acknowledges many
+    /// does not begin one.
+    #[test]
+    fn many_acknowledged_messages_are_dropped_without_a_search() -> Result {
+        const HALF: u64 = 5_000;
+        let bench = Bench::new(true)?;
+        bench.fake.takes.store(true, Relaxed);
+        let connection = bench.connect()?;
+        bench.send(&connection, 2 * HALF - 1)?;
+        let last = bench.fake.last.load(Relaxed);
+        let end_at = |ack, count| -> Result<bool> {
+            acknowledge(&connection, ack)?;
+            for _ in 0..60_000 {
+                if bench.counted("send_drop_acked") == count {
+                    return Ok(true);
+                }
+                fsleep(Delta::from_millis(1));
+            }
+            Ok(false)
+        };
+        // The work item that drops the rest of the first half runs again for the second one.
+        let searches = connection.hold_searches();
+        let first = end_at(last - HALF, HALF);
+        let second = end_at(last, 2 * HALF);
+        drop(searches);
+        bench.end();
+        assert_eq!((first, second), (Ok(true), Ok(true)));
+        Ok(())
+    }
+
     #[test]
     fn what_was_sent_on_the_last_link_and_not_acknowledged_goes_again() -> Result {
         let bench = Bench::new(true)?;

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the limit on log messages about one connection.
+//! KUnit tests of the limits on log messages.
 
 use kernel::prelude::*;
 
 #[kunit_tests(rds_print)]
 mod suite {
-    use crate::kapi::print::{
-        counted,
-        About, //
+    use crate::kapi::{
+        print::{
+            counted,
+            may_print,
+            About,
+            LogLimit, //
+        },
+        time, //
     };
 
     const WINDOW: u64 = 5_000_000_000;
@@ -21,6 +26,29 @@ mod suite {
             (state, count) = (next, count + 1);
         }
         (state, count)
+    }
+
+    /// Returns `true` if at most `most` messages are permitted in each window.
+    fn is_limited(most: u64, permits: impl Fn() -> bool) -> bool {
+        let start = time::monotonic_ns();
+        let count = (0..1000).filter(|_| permits()).count() as u64;
+        // The calls may begin at the end of one window, and end at the start of another one.
+        let windows = (time::monotonic_ns() - start) / WINDOW + 2;
+        count <= most * windows
+    }
+
+    #[test]
+    fn a_flood_about_a_connection_is_limited() {
+        let limit = LogLimit::new();
+        let limited = is_limited(10, || limit.may_print(About::Failure));
+        assert!(limited);
+    }
+
+    #[test]
+    fn floods_are_limited_in_all() {
+        let connections = is_limited(40, || LogLimit::new().may_print(About::Failure));
+        let programs = is_limited(10, || may_print(About::Program));
+        assert_eq!((connections, programs), (true, true));
     }
 
     #[test]

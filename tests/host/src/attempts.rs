@@ -127,6 +127,13 @@ impl User {
     }
 }
 
+/// `Documentation/connections.md` has these numbers.
+#[test]
+fn first_attempts_may_be_twice_as_many_as_repeated_ones() {
+    assert!(may_begin(127, false) && !may_begin(128, false));
+    assert!(may_begin(63, true) && !may_begin(64, true));
+}
+
 #[test]
 fn a_few_connections_are_not_limited() {
     let mut user = User::new(MOST_REPEATED, 0);

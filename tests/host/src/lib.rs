@@ -15,6 +15,7 @@ mod uapi;
 mod vectors;
 
 mod attempts;
+mod bounce;
 mod bounce_bounds;
 mod completion_watchdog;
 mod cong_bits;

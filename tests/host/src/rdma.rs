@@ -2,7 +2,7 @@
 //! Tests of `proto/rdma.rs` and `uapi/rdma.rs`: keys of memory, and parsing of RDMA arguments, with
 //! the numbers that programs might choose.
 
-use crate::proto::{bounce::may_bounce, rdma::*};
+use crate::proto::rdma::*;
 use crate::uapi::rdma::*;
 use proptest::prelude::*;
 
@@ -133,31 +133,6 @@ proptest! {
         let charged = transfer(all, areas.len() as u64).unwrap().bounce_bytes(4096);
         prop_assert!(areas.into_iter().map(bounced).sum::<u64>() <= charged);
     }
-}
-
-#[test]
-fn others_find_bounce_buffers() {
-    const LIMIT: usize = 8 << 20;
-    const OPERATION: usize = 1 << 20;
-    // Begins operations of a user until there is no room. Returns how much the user has.
-    let begin = |all: &mut usize| {
-        let mut own = 0;
-        while *all <= LIMIT && may_bounce(own, *all, LIMIT) {
-            own += OPERATION;
-            *all += OPERATION;
-        }
-        own
-    };
-    let mut all = 0;
-    let users: Vec<_> = (0..4).map(|_| begin(&mut all) / OPERATION).collect();
-    assert_eq!(users, [4, 2, 1, 1]);
-    assert_eq!(all, LIMIT);
-    assert!(!may_bounce(0, all, LIMIT));
-    assert!(may_bounce(0, all - 1, LIMIT));
-    // An operation that is larger than the limit waits until it is alone.
-    assert!(may_bounce(0, 0, 1));
-    assert!(!may_bounce(0, 1, 1));
-    assert!(!may_bounce(0, 2, 1));
 }
 
 #[test]
