@@ -13,8 +13,8 @@ use super::{
         Call, //
     },
     op_waits::{
-        await_bounce, //
-        await_op_delay,
+        await_bounce,
+        await_op_delay, //
     },
     operation::OpRequest,
     rdma, //
