@@ -381,8 +381,8 @@ def two_nodes(rundir, impls, flavor, spare=False, mtu=MTU, **kwargs):
     return machines
 
 
-def one_node(rundir, impl, flavor, **kwargs):
-    m = Machine("n", impl, flavor if impl == "rust" else "release", Path(rundir) / "n", **kwargs)
+def one_node(rundir, impl, flavor, machine=Machine, **kwargs):
+    m = machine("n", impl, flavor if impl == "rust" else "release", Path(rundir) / "n", **kwargs)
     m.boot()
     return m
 

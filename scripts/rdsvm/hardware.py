@@ -13,6 +13,22 @@ NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung
                 "sysctl.vm.mem_profiling=never")
 
 
+# Ways of soft-RoCE to memory, through the DMA API (configs/patches/rxe-dma-device.cocci): bounce
+# buffers, or an IOMMU.
+BOUNCED, TRANSLATED = "bounced", "translated"
+# The PCI device of the DMA API. No driver binds to it.
+DMA_DEVICE = "0000:00:1e.0"
+
+
+def with_dma(way, strict=False):
+    """Returns arguments of a Machine for a way to memory, and the driver's parameter `dma`. strict:
+    as for with_iommu()."""
+    if way == BOUNCED:
+        return {"cmdline": ["swiotlb=force"]}, "1"
+    return {"qemu": ["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
+            "cmdline": ["intel_iommu=on", "iommu.passthrough=0", f"iommu.strict={int(strict)}"]}, DMA_DEVICE
+
+
 def with_iommu(memory_mib=2048, strict=False):
     """Returns arguments of a Machine with two NUMA nodes and a PCI device behind an IOMMU.
 

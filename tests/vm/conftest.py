@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+import faulty_device  # noqa: E402
 from blockcov import record  # noqa: E402
 from rdsvm import cluster, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
@@ -117,13 +119,17 @@ def pytest_generate_tests(metafunc):
         for marker in metafunc.definition.iter_markers("pairs"):
             pairs = [x for x in pairs if "-".join(x) in marker.args]
         metafunc.parametrize("pair_lab", on_kinds(metafunc, pairs), indirect=True, scope="session")
+    if "faulty_lab" in metafunc.fixturenames:
+        ways = [way for marker in metafunc.definition.iter_markers("way") for way in marker.args]
+        metafunc.parametrize("faulty_lab", [(("rust",), way) for way in ways or ("bounced",)],
+                             ids=lambda param: param[1], indirect=True, scope="session")
 
 
 def machines_of(item):
     """Returns the implementations and the kind of devices of a test's machines, or None if the test
     boots its own machines."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    return params.get("node_lab") or params.get("pair_lab")
+    return params.get("node_lab") or params.get("pair_lab") or params.get("faulty_lab")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -251,6 +257,19 @@ def pair_lab(request, flavor, tmp_path_factory):
                                                             kind=kind, mtu=mtu, cmdline=cluster.NO_KMEMLEAK))
 
 
+@pytest.fixture(scope="session")
+def faulty_lab(request, flavor, tmp_path_factory):
+    impls, way = request.param
+
+    def make():
+        machine = cluster.one_node(tmp_path_factory.mktemp(way), *impls, flavor, cmdline=cluster.NO_KMEMLEAK,
+                                   machine=partial(faulty_device.FaultyMachine, way))
+        machine.add_pair()
+        return [machine]
+
+    yield from lab((impls, way), make)
+
+
 def use(request, made):
     """Yields the machines of a lab to one test and checks their logs after it."""
     machines = made.get()
@@ -283,6 +302,13 @@ def node(request, node_lab):
     """One machine with RDS loaded and a pair of RDMA devices in it (cluster.PAIR,
     cluster.PAIR6)."""
     for machines in use(request, node_lab):
+        yield machines[0]
+
+
+@pytest.fixture
+def faulty(request, faulty_lab):
+    """One machine like that of `node`, with devices that fail on request (faulty_device.py)."""
+    for machines in use(request, faulty_lab):
         yield machines[0]
 
 

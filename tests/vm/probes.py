@@ -30,6 +30,9 @@ class Probes:
         found = {x.split()[0]: int(x.split()[1]) for x in lines}
         return [found[name] for name in self.functions]
 
-    def calls(self):
-        """Returns the calls in their order, as (name, recorded arguments)."""
-        return re.findall(r": (\w+): \([^)]*\) ?(.*)$", self.node.run(f"cat {TRACING}/trace").out, re.M)
+    def calls(self, program=None):
+        """Returns the calls in their order, as (name, recorded arguments). program: only calls by
+        processes of this program."""
+        text = self.node.run(f"cat {TRACING}/trace").out
+        by = rf"^ *{re.escape(program)}-\d.*?" if program else ""
+        return re.findall(rf"{by}: (\w+): \([^)]*\) ?(.*)$", text, re.M)

@@ -7,7 +7,8 @@ on calls of the DMA API.
 """
 
 import pytest
-from rdsvm import cluster
+from probes import Probes
+from rdsvm import cluster, hardware
 from rdsvm.cluster import PAIR, PAIR6
 from traffic import exchange, new_devices, ping, under_load
 
@@ -15,13 +16,6 @@ pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
 # No device has this address.
 NOBODY = "10.9.0.99"
-
-WAYS = {
-    "bounced": {"cmdline": ["swiotlb=force", "rdma_rxe.dma=1"]},
-    # No driver binds to this device.
-    "translated": {"qemu": ["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
-                   "cmdline": ["intel_iommu=on", "iommu.passthrough=0", "rdma_rxe.dma=0000:00:1e.0"]},
-}
 
 
 def bounced_slots(node):
@@ -36,7 +30,9 @@ def test_traffic(way, tmp_path, flavor, tools, guest):
     """Verified traffic runs, also while devices go and come back. Operations run only in the
     translated case, because memory of peers cannot bounce. Otherwise they wait for a peer that does
     not exist, without exhausting the bounce buffers. At the end no bounce buffer is left."""
-    node = cluster.one_node(tmp_path, "rust", flavor, **WAYS[way])
+    settings, dma = hardware.with_dma(way)
+    settings["cmdline"].append(f"rdma_rxe.dma={dma}")
+    node = cluster.one_node(tmp_path, "rust", flavor, **settings)
     try:
         before = bounced_slots(node) if way == "bounced" else 0
         node.add_pair()
@@ -47,7 +43,11 @@ def test_traffic(way, tmp_path, flavor, tools, guest):
         if way == "bounced":
             assert bounced_slots(node) > before
         ends = ((node, PAIR[0]), (node, PAIR[1]))
-        exchange(tools, *ends, count=200)
+        # The device looks up each address that it accesses.
+        with Probes(node, "iommu_iova_to_phys") as probes:
+            exchange(tools, *ends, count=200)
+            translations, = probes.hits()
+        assert translations > 200 if way == "translated" else translations == 0
         exchange(tools, *ends, count=32, sizes="boundary")
         if way == "translated":
             node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)

@@ -12,7 +12,7 @@ from probes import Probes
 from rdsvm import cluster
 from rdsvm.cluster import PAIR, must, wire_address
 from tracing import traced
-from traffic import (counters, exchange, late_reader, messages, ping, ports, read_late,
+from traffic import (counters, exchange, late_reader, messages, new_devices, ping, ports, read_late,
                      silence_limit, unchanged, under_load, wait_for)
 
 pytestmark = pytest.mark.impls("rust")
@@ -23,7 +23,8 @@ BUFFER = 9344
 # completion, on both ends.
 IDLE_BUFS = 2 * (14 + 16)
 # Pools of 2 MiB, the smallest possible. A shard of 64 KiB has 7 buffers for fragments of 8 KiB.
-SMALL_POOL, SMALL_POOL_BUFS = "pool_limit_mib=2", 32 * 7
+SMALL_POOL, SMALL_POOL_SHARDS = "pool_limit_mib=2", 32
+SMALL_POOL_BUFS = SMALL_POOL_SHARDS * 7
 FRAMES_OF_1MB = 123
 
 
@@ -165,6 +166,22 @@ def test_a_map_needs_no_memory_of_messages(node, tools, guest, small_pools):
     unchanged(before, counters(node, guest), "conn_reset", "ib_tx_alloc_wait")
     filler.write("enough\n")
     filler.wait(check=True)
+
+
+@shallow
+def test_other_cpus_get_the_lock_while_a_device_goes(node, guest, small_pools):
+    """Behind an IOMMU it may take long to unmap a shard. Who frees a buffer waits for the lock with
+    softirqs off, so it is held for few shards at a time."""
+    filler = node.start(["python3", guest / "fill_pool.py", PAIR[0], "10.9.0.77", 8000])
+    filler.expect("^full")
+    with Probes(node, "rds_rust_ib_dma_unmap", "rds_rust_spin_unlock_bh") as probes:
+        new_devices(node, guest)
+        calls = probes.calls("rdma")
+    filler.write("enough\n")
+    filler.wait(check=True)
+    runs = [len(list(run)) for name, run in itertools.groupby(name for name, _ in calls) if name == "rds_rust_ib_dma_unmap"]
+    assert sum(runs) >= SMALL_POOL_SHARDS, runs
+    assert max(runs) <= 16, runs
 
 
 @pytest.mark.long

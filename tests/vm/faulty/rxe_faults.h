@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Faults of soft-RoCE: the calls that rxe-faults.cocci adds to its driver. */
+#ifndef RXE_FAULTS_H
+#define RXE_FAULTS_H
+
+#include <rdma/ib_verbs.h>
+
+struct dentry;
+struct rxe_cq;
+struct rxe_cqe;
+struct rxe_pkt_info;
+struct rxe_qp;
+struct sk_buff;
+
+void rxe_faults_init(void);
+void rxe_faults_exit(void);
+
+/* The driver's own function. rxe_cq_post() decides when it is called. */
+int rxe_cq_post_now(struct rxe_cq *cq, struct rxe_cqe *cqe, int solicited);
+/* Calls the completion handler, possibly from a hard interrupt. */
+void rxe_fault_notify(struct rxe_cq *cq);
+
+/* Return an error of a work request, or 0. */
+int rxe_fault_post_send(struct rxe_qp *qp);
+int rxe_fault_post_recv(struct rxe_qp *qp);
+int rxe_fault_modify(struct rxe_qp *qp, const struct ib_qp_attr *attr, int mask);
+int rxe_fault_region(struct rxe_qp *qp, enum ib_wr_opcode opcode);
+
+/* Checks an access to memory of the DMA API: rxe_strict.c. */
+void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes);
+void rxe_strict_init(struct dentry *folder);
+void rxe_strict_exit(void);
+
+/* rxe_xmit_packet() for packets of requesters. */
+int rxe_fault_send(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb);
+
+#endif

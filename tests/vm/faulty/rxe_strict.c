@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks that soft-RoCE accesses memory of the DMA API as an adapter may. The mappings of its device
+ * are known from the kernel's tracepoints.
+ *
+ * - Each access is within one mapping, and in its direction.
+ * - The device owns each 64 bytes that it accesses: they were mapped, or synchronised for it later
+ *   than for the CPU.
+ * - With bounce buffers, memory is poisoned that the CPU must not read: what the device has written
+ *   since. So is what the device must not read: the bounce buffer of a new shard.
+ *
+ * The parameter `strict` of the module is the start of the names of the devices to check. A violation
+ * is counted, and the first ones are warnings.
+ */
+#include <linux/debugfs.h>
+#include <linux/dma-direct.h>
+#include <linux/dma-mapping.h>
+#include <linux/interval_tree.h>
+#include <linux/tracepoint.h>
+
+#include "rxe.h"
+#include "rxe_faults.h"
+
+#define GRANULE_SHIFT 6
+/* Mappings of buffers of messages are at least this large, those of the connection manager smaller. */
+#define SHARD_BYTES 0x2000
+#define MOST_WARNINGS 5
+
+static char *strict;
+module_param(strict, charp, 0444);
+MODULE_PARM_DESC(strict, "Start of the names of the DMA API devices to check");
+
+struct mapping {
+	struct interval_tree_node node;
+	phys_addr_t phys;
+	enum dma_data_direction dir;
+	bool bounced;
+	/* In `ended`. */
+	struct list_head list;
+	unsigned long owned_by_cpu[];
+};
+
+enum violation { UNMAPPED, BEYOND, DIRECTION, OWNER, VIOLATIONS };
+
+static const char *const violation_names[VIOLATIONS] = { "unmapped", "beyond", "direction", "owner" };
+
+static struct rb_root_cached mappings = RB_ROOT_CACHED;
+/* Mappings whose addresses were given to others before their end was traced. */
+static LIST_HEAD(ended);
+/* Protects both. */
+static DEFINE_SPINLOCK(mappings_lock);
+static atomic_t counts[VIOLATIONS], accesses, poisoned;
+
+static bool is_checked(struct device *dev)
+{
+	return strict && !strncmp(dev_name(dev), strict, strlen(strict));
+}
+
+static struct mapping *find(u64 address)
+{
+	struct interval_tree_node *node = interval_tree_iter_first(&mappings, address, address);
+
+	return node ? container_of(node, struct mapping, node) : NULL;
+}
+
+/* Index in `owned_by_cpu`. */
+static unsigned int granule(struct mapping *map, u64 address)
+{
+	return (address >> GRANULE_SHIFT) - (map->node.start >> GRANULE_SHIFT);
+}
+
+static void add(struct device *dev, phys_addr_t phys, u64 address, size_t size, enum dma_data_direction dir)
+{
+	unsigned int granules = (size >> GRANULE_SHIFT) + 2;
+	struct interval_tree_node *old;
+	struct mapping *map;
+	unsigned long flags;
+	phys_addr_t seen;
+
+	/* Not by dma_mapping_error(), which tells DMA_API_DEBUG that the driver has checked. */
+	if (address == DMA_MAPPING_ERROR || !size)
+		return;
+	map = kzalloc(struct_size(map, owned_by_cpu, BITS_TO_LONGS(granules)), GFP_ATOMIC);
+	if (WARN_ON_ONCE(!map))
+		return;
+	map->node.start = address;
+	map->node.last = address + size - 1;
+	map->phys = phys;
+	map->dir = dir;
+	seen = dma_to_phys(dev, address);
+	map->bounced = phys && strstarts(dev_name(dev), "rxe_dma.") && seen != phys;
+	if (map->bounced && dir == DMA_BIDIRECTIONAL && size >= SHARD_BYTES) {
+		memset(phys_to_virt(seen), 0xd5, size);
+		atomic_inc(&poisoned);
+	}
+	spin_lock_irqsave(&mappings_lock, flags);
+	while ((old = interval_tree_iter_first(&mappings, address, map->node.last))) {
+		interval_tree_remove(old, &mappings);
+		list_add(&container_of(old, struct mapping, node)->list, &ended);
+	}
+	interval_tree_insert(&map->node, &mappings);
+	spin_unlock_irqrestore(&mappings_lock, flags);
+}
+
+static void forget(u64 address)
+{
+	struct mapping *map;
+	unsigned long flags;
+
+	spin_lock_irqsave(&mappings_lock, flags);
+	list_for_each_entry(map, &ended, list)
+		if (map->node.start == address) {
+			list_del(&map->list);
+			goto out;
+		}
+	map = find(address);
+	if (map && map->node.start != address)
+		map = NULL;
+	if (map)
+		interval_tree_remove(&map->node, &mappings);
+out:
+	spin_unlock_irqrestore(&mappings_lock, flags);
+	kfree(map);
+}
+
+static void give(u64 address, size_t size, bool to_cpu)
+{
+	struct mapping *map;
+	unsigned long flags;
+	unsigned int first, count;
+
+	if (!size)
+		return;
+	spin_lock_irqsave(&mappings_lock, flags);
+	map = find(address);
+	if (map) {
+		first = granule(map, address);
+		count = granule(map, min(address + size - 1, (u64)map->node.last)) - first + 1;
+		if (to_cpu)
+			bitmap_set(map->owned_by_cpu, first, count);
+		else
+			bitmap_clear(map->owned_by_cpu, first, count);
+	}
+	spin_unlock_irqrestore(&mappings_lock, flags);
+}
+
+static void violate(enum violation what, u64 address, unsigned int size, bool writes)
+{
+	if (atomic_inc_return(&counts[what]) <= MOST_WARNINGS)
+		WARN(1, "rxe: strict DMA: %s: %s %llx + %u\n", violation_names[what], writes ? "write" : "read",
+		     address, size);
+}
+
+void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes)
+{
+	enum violation what = VIOLATIONS;
+	struct mapping *map;
+	unsigned long flags;
+	u64 last = address + size - 1;
+	unsigned int end;
+
+	if (ib_uses_virt_dma(device) || !size || !is_checked(device->dma_device))
+		return;
+	atomic_inc(&accesses);
+	spin_lock_irqsave(&mappings_lock, flags);
+	map = find(address);
+	if (!map) {
+		what = UNMAPPED;
+	} else if (last > map->node.last) {
+		what = BEYOND;
+	} else if (map->dir != DMA_BIDIRECTIONAL && map->dir != (writes ? DMA_FROM_DEVICE : DMA_TO_DEVICE)) {
+		what = DIRECTION;
+	} else {
+		end = granule(map, last) + 1;
+		if (find_next_bit(map->owned_by_cpu, end, granule(map, address)) < end)
+			what = OWNER;
+		else if (writes && map->bounced)
+			memset(phys_to_virt(map->phys + (address - map->node.start)), 0xa5, size);
+	}
+	spin_unlock_irqrestore(&mappings_lock, flags);
+	if (what != VIOLATIONS)
+		violate(what, address, size, writes);
+}
+
+/* Tracepoints. They are called after what they report. */
+
+static void map_phys(void *data, struct device *dev, phys_addr_t phys, dma_addr_t address, size_t size,
+		     enum dma_data_direction dir, unsigned long attrs)
+{
+	if (is_checked(dev))
+		add(dev, phys, address, size, dir);
+}
+
+static void unmap_phys(void *data, struct device *dev, dma_addr_t address, size_t size,
+		       enum dma_data_direction dir, unsigned long attrs)
+{
+	if (is_checked(dev))
+		forget(address);
+}
+
+static void map_sg(void *data, struct device *dev, struct scatterlist *sgl, int nents, int ents,
+		   enum dma_data_direction dir, unsigned long attrs)
+{
+	struct scatterlist *sg;
+	int i;
+
+	if (is_checked(dev))
+		for_each_sg(sgl, sg, ents, i)
+			add(dev, 0, sg_dma_address(sg), sg_dma_len(sg), dir);
+}
+
+static void unmap_sg(void *data, struct device *dev, struct scatterlist *sgl, int nents,
+		     enum dma_data_direction dir, unsigned long attrs)
+{
+	struct scatterlist *sg;
+	int i;
+
+	if (!is_checked(dev))
+		return;
+	for_each_sg(sgl, sg, nents, i) {
+		if (!sg_dma_len(sg))
+			break;
+		forget(sg_dma_address(sg));
+	}
+}
+
+static void sync_for_cpu(void *data, struct device *dev, dma_addr_t address, size_t size,
+			 enum dma_data_direction dir)
+{
+	if (is_checked(dev))
+		give(address, size, true);
+}
+
+static void sync_for_device(void *data, struct device *dev, dma_addr_t address, size_t size,
+			    enum dma_data_direction dir)
+{
+	if (is_checked(dev))
+		give(address, size, false);
+}
+
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} probes[] = {
+	{ "dma_map_phys", map_phys },
+	{ "dma_unmap_phys", unmap_phys },
+	{ "dma_map_sg", map_sg },
+	{ "dma_unmap_sg", unmap_sg },
+	{ "dma_sync_single_for_cpu", sync_for_cpu },
+	{ "dma_sync_single_for_device", sync_for_device },
+};
+
+static void find_point(struct tracepoint *point, void *data)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		if (!strcmp(point->name, probes[i].name))
+			probes[i].point = point;
+}
+
+void rxe_strict_init(struct dentry *folder)
+{
+	struct dentry *dir = debugfs_create_dir("strict", folder);
+	int i;
+
+	for (i = 0; i < VIOLATIONS; i++)
+		debugfs_create_atomic_t(violation_names[i], 0600, dir, &counts[i]);
+	debugfs_create_atomic_t("accesses", 0400, dir, &accesses);
+	debugfs_create_atomic_t("poisoned", 0400, dir, &poisoned);
+	if (!strict)
+		return;
+	for_each_kernel_tracepoint(find_point, NULL);
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		if (WARN_ON(!probes[i].point) ||
+		    tracepoint_probe_register(probes[i].point, probes[i].probe, NULL))
+			pr_err("no tracepoint %s\n", probes[i].name);
+}
+
+void rxe_strict_exit(void)
+{
+	struct interval_tree_node *node;
+	int i;
+
+	if (!strict)
+		return;
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		if (probes[i].point)
+			tracepoint_probe_unregister(probes[i].point, probes[i].probe, NULL);
+	tracepoint_synchronize_unregister();
+	/* All devices are gone. */
+	while ((node = interval_tree_iter_first(&mappings, 0, ULONG_MAX))) {
+		WARN_ONCE(1, "rxe: strict DMA: %lx to %lx is left mapped\n", node->start, node->last);
+		interval_tree_remove(node, &mappings);
+		kfree(container_of(node, struct mapping, node));
+	}
+	WARN_ON(!list_empty(&ended));
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Soft-RoCE with faults that a test requests, on memory of the DMA API: tests/vm/faulty."""
+
+import subprocess
+from contextlib import contextmanager
+from functools import cache
+
+from rdsvm import cluster, hardware
+
+# Folder of the faults in debugfs.
+FAULTS = "/sys/kernel/debug/rxe_faults"
+# Start of the names of the devices to check, by the way to memory.
+CHECKED = {hardware.BOUNCED: "rxe_dma.", hardware.TRANSLATED: hardware.DMA_DEVICE}
+# Attributes of the messages of the connection manager.
+CM_MESSAGES = {"REQ": 0x10, "REJ": 0x12, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "DREP": 0x16}
+
+
+@cache
+def driver(flavor):
+    """Builds the driver if necessary, and returns its path."""
+    script = cluster.TOP / "scripts/faulty-device.sh"
+    return subprocess.run([script, flavor], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+class FaultyMachine(cluster.Machine):
+    """A machine whose soft-RoCE devices have faults. way: that of its devices to memory."""
+
+    def __init__(self, way, *args, cmdline=(), **kwargs):
+        self.way = way
+        settings, self.dma = hardware.with_dma(way)
+        settings["cmdline"] += cmdline
+        super().__init__(*args, **settings, **kwargs)
+
+    def boot(self):
+        path = driver(self.flavor)
+        networks, self.networks = self.networks, []
+        super().boot()
+        # modprobe has loaded what both drivers need.
+        self.run(f"rmmod rdma_rxe && insmod {path} dma={self.dma} strict={CHECKED[self.way]}")
+        for commands in networks:
+            self._network(commands)
+        return self
+
+
+def knob(node, name, value=None):
+    """Writes a file of the faults, or returns its number."""
+    if value is None:
+        return int(node.read_file(f"{FAULTS}/{name}"), 0)
+    node.write_file(f"{FAULTS}/{name}", f"{value}\n")
+    return value
+
+
+@contextmanager
+def fault(node, name, times=-1, skip=0, **settings):
+    """Makes a fault occur `times` times, or always, after `skip` opportunities. settings: other
+    files. Yields a function that returns how often it has occurred."""
+    old = {x: knob(node, x) for x in settings}
+    seen = knob(node, f"{name}/seen")
+    for x, value in settings.items():
+        knob(node, x, value)
+    knob(node, f"{name}/skip", skip)
+    knob(node, f"{name}/times", times)
+    try:
+        yield lambda: knob(node, f"{name}/seen") - seen
+    finally:
+        knob(node, f"{name}/times", 0)
+        for x, value in old.items():
+            knob(node, x, value)

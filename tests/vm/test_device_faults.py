@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Devices that do not do as they should: soft-RoCE with the faults of tests/vm/faulty, whose memory
+goes through bounce buffers or an IOMMU.
+
+Documentation/testing.md has a table of the faults, with the answers of the module.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from faulty_device import CM_MESSAGES, fault, knob
+from rdsvm.cluster import PAIR, must
+from traffic import Streams, counters, exchange, new_devices, ping, times_up, under_load, wait_for
+
+# The debug kernel takes several minutes.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.long]
+
+ALWAYS = -1
+
+
+@dataclass
+class Row:
+    """A fault during verified traffic.
+
+    ends: the connection ends and comes back; None if it may. settings: other files of the faults.
+    """
+
+    fault: str
+    times: int = ALWAYS
+    skip: int = 0
+    ends: bool | None = False
+    settings: dict = field(default_factory=dict)
+
+    def __str__(self):
+        return "-".join([self.fault, *self.settings])
+
+
+# Few of the sends are signaled.
+TRAFFIC = [
+    Row("late"),
+    Row("late", settings={"turned": 1}),
+    Row("hard_irq"),
+    Row("double_recv", 20, 5),
+    Row("lose_send", 1, 4),
+    Row("cq_error", 1, 20, ends=True),
+    Row("qp_fatal", 1, 20, ends=True),
+    Row("post_send", 1, 20, ends=True),
+    # The ring posts the buffer again, unless the ring grows at this moment.
+    Row("post_recv", 1, 20, ends=None),
+]
+
+
+def ends_of(node):
+    return (node, PAIR[0]), (node, PAIR[1])
+
+
+@pytest.mark.parametrize("row", TRAFFIC, ids=str)
+def test_traffic(faulty, tools, row):
+    """Every message arrives once, in order."""
+    node = faulty
+    ping(tools, node, PAIR[1], PAIR[0])
+    before = times_up(node, *PAIR)
+    with fault(node, row.fault, row.times, row.skip, **row.settings) as seen:
+        exchange(tools, *ends_of(node), count=200)
+        occurred = seen()
+    assert occurred == row.times if row.times > 0 else occurred > 0
+    if row.ends is not None:
+        assert (times_up(node, *PAIR) != before) == row.ends
+    ping(tools, node, PAIR[1], PAIR[0])
+
+
+@dataclass
+class FlushRow:
+    """A fault while a connection is reset. unflushed: the module gives up waiting for the flush."""
+
+    fault: str
+    times: int = ALWAYS
+    unflushed: bool = False
+    settings: dict = field(default_factory=dict)
+
+    def __str__(self):
+        return self.fault
+
+
+FLUSH = [
+    FlushRow("poison"),
+    FlushRow("late_flush", settings={"late_ms": 300}),
+    FlushRow("lose_flush", unflushed=True),
+    # The CM tries it first, to disconnect.
+    FlushRow("modify_qp", 2, unflushed=True),
+]
+
+
+def reset(node, tools):
+    node.run([tools / "rds-stress", "--reset", "-r", PAIR[0], "-s", PAIR[1]])
+
+
+@pytest.mark.parametrize("row", FLUSH, ids=str)
+def test_flush(faulty, tools, guest, row):
+    """The connection comes back. No buffer is lost: the streams verify what they receive."""
+    node = faulty
+    ping(tools, node, PAIR[1], PAIR[0])
+    ups, before = times_up(node, *PAIR), counters(node, guest)
+    with fault(node, row.fault, row.times, **row.settings) as seen:
+        reset(node, tools)
+        ping(tools, node, PAIR[1], PAIR[0])
+        now = wait_for(node, guest, lambda now: times_up(node, *PAIR) != ups and (
+            not row.unflushed or now["ib_not_flushed"] > before["ib_not_flushed"]))
+        assert seen() > 0
+    assert (now["ib_not_flushed"] > before["ib_not_flushed"]) == row.unflushed
+    exchange(tools, *ends_of(node), count=50)
+
+
+@pytest.mark.parametrize("kind", ("REQ", "REP", "RTU", "DREQ", "DREP"))
+@pytest.mark.parametrize("how", ("drop", "delay", "double"))
+def test_messages_of_the_cm(faulty, tools, guest, how, kind):
+    """A connection comes up, and comes back after a reset."""
+    node = faulty
+    node.forget()
+    with fault(node, f"cm_{how}", 1, cm_attribute=CM_MESSAGES[kind], late_ms=300) as seen:
+        ping(tools, node, PAIR[1], PAIR[0])
+        if kind.startswith("D"):
+            reset(node, tools)
+            ping(tools, node, PAIR[1], PAIR[0])
+        # The CM may answer later than the ping.
+        wait_for(node, guest, lambda now: seen() == 1)
+    ping(tools, node, PAIR[1], PAIR[0])
+
+
+@pytest.mark.way("translated")
+@pytest.mark.parametrize("case,times,told", (("reg_mr", 1, "registered"), ("reg_mr", 2, "EIO"), ("local_inv", 1, "ok")))
+def test_regions(faulty, guest, case, times, told):
+    """The next registration succeeds."""
+    result = faulty.run(["python3", guest / "region_faults.py", case, times], timeout=300)
+    assert result.out.strip() == told
+
+
+def test_fatal_event(faulty, tools):
+    """The event alone ends nothing: the driver decides whether it removes the device."""
+    node = faulty
+    ping(tools, node, PAIR[1], PAIR[0])
+    before = times_up(node, *PAIR)
+    streams = Streams(tools, *ends_of(node), count=200)
+    node.write_file("/sys/kernel/debug/rxe_faults/fatal", "rdsv0\n")
+    streams.finish()
+    assert times_up(node, *PAIR) == before
+
+
+def test_removal_of_a_dead_device(faulty, tools, guest):
+    """The device completes nothing, accepts nothing, and is then removed. The messages wait for the
+    next device."""
+    node = faulty
+    ping(tools, node, PAIR[1], PAIR[0])
+    streams = under_load(tools, guest, *ends_of(node), node, "rdsv1", count=400)
+    knob(node, "dead", 1)
+    for i in (0, 1):
+        node.run(f"rdma link del rdsx{i}")
+    knob(node, "dead", 0)
+    for i in (0, 1):
+        node.run(f"rdma link add rdsx{i} type rxe netdev rdsv{i}")
+    streams.finish()
+    ping(tools, node, PAIR[1], PAIR[0])
+
+
+@pytest.mark.way("bounced", "translated")
+def test_each_access_was_allowed(faulty, tools, guest):
+    """The driver has checked each access. When it is unloaded nothing is mapped any more."""
+    node = faulty
+    new_devices(node, guest)
+    exchange(tools, *ends_of(node), count=100, sizes="boundary")
+    assert knob(node, "strict/accesses") > 1000
+    assert (knob(node, "strict/poisoned") > 0) == (node.way == "bounced")
+    assert not any(knob(node, f"strict/{x}") for x in ("unmapped", "beyond", "direction", "owner"))
+    node.stop_all()
+    must(node.unload())
+    node.run("rdma link del rdsx0 && rdma link del rdsx1 && rmmod rdma_rxe")
+    if node.debug:
+        # The kernel's own checks of the DMA API. They end if they run out of memory.
+        found = [node.read_file(f"/sys/kernel/debug/dma-api/{x}").strip() for x in ("error_count", "disabled")]
+        assert found == ["0", "N"]
+    # The next test needs the driver.
+    node.spent = True
