@@ -13,10 +13,13 @@ import select
 import socket
 import struct
 import sys
+import time
 
 from rds import SOL_RDS, Sock, read_numbered, recvmsg
 
 SIZE = 1000
+# Messages that are more than the receive buffer.
+FULL = 50
 RDS_CONG_MONITOR, CMSG_CONG_UPDATE = 6, 5
 
 
@@ -70,6 +73,9 @@ def send(host, port, peer, peer_port, count, monitor):
                 sent += 1
                 if sent == count:
                     sys.exit("the receiver was never congested")
+                if sent > FULL:
+                    # Nothing reports that the peer's map has arrived.
+                    time.sleep(0.05)
             else:
                 # The send buffer is full of unacknowledged messages.
                 poll.modify(s, select.POLLOUT)
