@@ -51,6 +51,9 @@ ELSEWHERE = (
     (re.compile(r"WARNING: .* at rxe_post_recv\+"), re.compile(r"\bib_mad_recv_done\+")),
     # An idle processor takes interrupts, so the lockup is one of the host, which did not run it.
     (re.compile(r"hard LOCKUP"), re.compile(r"\bdefault_idle\+")),
+    # C RDS tests the delay before its next attempt and then divides by it. In between, a connection
+    # that comes up sets it to 0.
+    (re.compile(r"Oops: divide error"), re.compile(r"RIP: \S*\brds_queue_reconnect\+\S+ \[rds\]")),
 )
 # Defects of the soft devices, which configs/patches fixes.
 UNPATCHED = (

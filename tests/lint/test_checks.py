@@ -490,6 +490,16 @@ def test_lockup_of_an_idle_processor_is_the_hosts(where, found):
     assert len(klog.complaints(lines)) == found
 
 
+@pytest.mark.parametrize("where, found", [
+    ("rds_queue_reconnect+0xd5/0x190 [rds]", 0),
+    ("rds_queue_reconnect+0xd5/0x190 [rds_rust]", 1),
+    ("rds_connect_worker+0x1/0x2 [rds]", 1),
+])
+def test_division_by_zero_of_c_rds_is_known(where, found):
+    lines = ["Oops: divide error: 0000 [#1] SMP", f"RIP: 0010:{where}", "---[ end trace 0000000000000000 ]---"]
+    assert len(klog.complaints(lines)) == found
+
+
 @pytest.mark.parametrize("symbol, found", [
     ("_RNvNtNtCs1_4core9panicking11panic_const23panic_const_div_by_zero", 1),
     ("_RNvNtNtCs1_4core9panicking11panic_const23panic_const_rem_by_zero", 1),
