@@ -7,6 +7,7 @@ use super::{
         QueueKind,
         BATCH, //
     },
+    worker::ConnEvent,
     Connection, //
 };
 use crate::{
@@ -79,7 +80,7 @@ impl Connection {
     ///
     /// Process context.
     fn sweep_later(self: &Arc<Self>) {
-        self.has_closed.raise();
+        self.events.set(ConnEvent::Closed.bit());
         self.sweep_in(SWEEP_MS);
     }
 
@@ -93,7 +94,7 @@ impl Connection {
     }
 
     fn sweep_in(self: &Arc<Self>, delay_ms: u32) {
-        // The code that ends the connection sets the flag first and then stops the timer. The
+        // The code that ends the connection sets the event first and then stops the timer. The
         // queues are empty then.
         let tx = self.tx.lock();
         if !self.has_ended() {
@@ -179,7 +180,7 @@ impl Connection {
     fn sweep(&self) {
         self.waiters.wake_rest();
         while self.drop_acked() {}
-        if !self.has_closed.take() {
+        if !self.events.take(ConnEvent::Closed.bit()) {
             return;
         }
         let _taking = self.cancel_lock.lock();

@@ -6,8 +6,8 @@
 //! them, and sequence numbers continue after a reconnect.
 
 use super::{
+    event_mask::EventMask,
     fault_limiter::FaultLimiter,
-    flag::Flag,
     info::QueueKind,
     key::ConnKey,
     receive::RecvSide,
@@ -267,15 +267,8 @@ pub(crate) struct Connection {
     pub(crate) fault_limiter: FaultLimiter,
     /// Rate limit of log messages about the connection.
     pub(crate) log_limit: LogLimit,
-    /// Set when there is something to send.
-    pub(super) tx_requested: Flag,
-    /// Set when the connection is idle: no message goes either way.
-    pub(super) idle: Flag,
-    /// Set when a program requests a reset of the connection.
-    pub(super) reset: Flag,
-    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
-    /// latter case it is down, and `tx` and `request` are locked when this is set.
-    pub(super) stop: Atomic<bool>,
+    /// [`ConnEvent`](super::worker::ConnEvent)s.
+    pub(super) events: EventMask,
     /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
     pub(super) deadline: Atomic<u64>,
     #[pin]
@@ -285,8 +278,6 @@ pub(crate) struct Connection {
     /// Transmits for senders that keep coming.
     #[pin]
     pub(super) xmit_work: Work<Connection, 3>,
-    /// A closed socket may have left messages to [`Self::sweep`].
-    pub(super) has_closed: Flag,
     /// Removes acknowledged messages and those of closed sockets from the queues, and wakes waiting
     /// senders.
     #[pin]
@@ -354,15 +345,11 @@ impl Connection {
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
                 log_limit: LogLimit::new(),
-                tx_requested: Flag::new(),
-                idle: Flag::new(),
-                reset: Flag::new(),
-                stop: Atomic::new(false),
+                events: EventMask::new(),
                 deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 xmit_work <- kernel::new_work!("Connection::xmit_work"),
-                has_closed: Flag::new(),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
                 cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),

@@ -11,6 +11,7 @@ use super::{
     connection::Tx,
     receive::RecvSide,
     table::PositionPlace,
+    worker::ConnEvent,
     Connection,
     Node, //
 };
@@ -18,8 +19,7 @@ use crate::{
     kapi::{
         sync::{
             cancel,
-            cancel_delayed,
-            ReadOnce, //
+            cancel_delayed, //
         },
         task::without_io,
         time, //
@@ -43,10 +43,7 @@ use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
     workqueue::WorkItem, //
@@ -120,7 +117,7 @@ impl Node {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
-                connection.idle.raise();
+                connection.events.set(ConnEvent::Idle.bit());
                 connection.wake_worker();
             }
             IdleDecision::Forget => {
@@ -270,7 +267,7 @@ impl Connection {
     /// Any context.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.stop.read_once()
+        self.events.has(ConnEvent::Stop.bit())
     }
 
     /// Continues the sequence numbers of an earlier connection as far as necessary. Called with the
@@ -308,9 +305,9 @@ impl Connection {
         {
             return None;
         }
-        // Code that queues a message or a request checks the flag under one of these locks.
+        // Code that queues a message or a request checks the event under one of these locks.
         let request = self.request.lock();
-        let ended = self.tx.end(&tx, || self.stop.store(true, Release));
+        let ended = self.tx.end(&tx, || self.events.set(ConnEvent::Stop.bit()));
         drop(request);
         ended.then_some(Last {
             next_tx: marks.next_tx,

@@ -184,7 +184,7 @@ impl Connection {
 
     /// Wakes the worker if messages of others wait for a link.
     fn want_link(self: &Arc<Self>, tx: &Tx) {
-        // With the lock held: the code that ends the connection sets the flag, takes the lock, and
+        // With the lock held: the code that ends the connection sets the event, takes the lock, and
         // then cancels the work items.
         if tx.needs_link() && !self.has_ended() {
             self.want();

@@ -7,7 +7,7 @@
 //! its [`Link`] carries messages.
 
 use super::{
-    flag::Flag,
+    event_mask::EventMask,
     Connection,
     TxQueue, //
 };
@@ -32,30 +32,14 @@ use core::net::Ipv6Addr;
 use kernel::{
     fmt,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
-/// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker reads
+/// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker takes
 /// them. Each one except the first is set at most once.
-pub(crate) struct EndpointProgress {
-    addr_unknown: Flag,
-    addr_resolved: Flag,
-    route_resolved: Flag,
-    established: Flag,
-    fault: Flag,
-    rejected: Flag,
-    moved: Flag,
-    lost: Flag,
-    ended: Atomic<bool>,
-}
+pub(crate) struct EndpointProgress(EventMask);
 
-/// An event of an endpoint.
+/// An event of an endpoint. They are taken in this order, in which they can happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndpointEvent {
     /// The peer's address is not known yet, see [`Endpoint::resolve_again`].
@@ -71,32 +55,29 @@ pub(crate) enum EndpointEvent {
     Lost,
 }
 
-impl EndpointProgress {
-    pub(crate) const fn new() -> Self {
-        Self {
-            addr_unknown: Flag::new(),
-            addr_resolved: Flag::new(),
-            route_resolved: Flag::new(),
-            established: Flag::new(),
-            fault: Flag::new(),
-            rejected: Flag::new(),
-            moved: Flag::new(),
-            lost: Flag::new(),
-            ended: Atomic::new(false),
-        }
-    }
+impl EndpointEvent {
+    const ORDER: [Self; 8] = [
+        Self::AddrUnknown,
+        Self::AddrResolved,
+        Self::RouteResolved,
+        Self::Established,
+        Self::Fault,
+        Self::Rejected,
+        Self::Moved,
+        Self::Lost,
+    ];
 
-    fn flag(&self, step: EndpointEvent) -> &Flag {
-        match step {
-            EndpointEvent::AddrUnknown => &self.addr_unknown,
-            EndpointEvent::AddrResolved => &self.addr_resolved,
-            EndpointEvent::RouteResolved => &self.route_resolved,
-            EndpointEvent::Established => &self.established,
-            EndpointEvent::Fault => &self.fault,
-            EndpointEvent::Rejected => &self.rejected,
-            EndpointEvent::Moved => &self.moved,
-            EndpointEvent::Lost => &self.lost,
-        }
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl EndpointProgress {
+    /// Set for good when the endpoint has ended.
+    const ENDED: u32 = 1 << 31;
+
+    pub(crate) const fn new() -> Self {
+        Self(EventMask::new())
     }
 
     /// Records an event. The caller then wakes the connection's worker.
@@ -104,14 +85,12 @@ impl EndpointProgress {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn set(&self, step: EndpointEvent) {
-        if matches!(
-            step,
-            EndpointEvent::Fault | EndpointEvent::Moved | EndpointEvent::Lost
-        ) {
-            self.end();
-        }
-        self.flag(step).raise();
+    pub(crate) fn set(&self, event: EndpointEvent) {
+        let ended = match event {
+            EndpointEvent::Fault | EndpointEvent::Moved | EndpointEvent::Lost => Self::ENDED,
+            _ => 0,
+        };
+        self.0.set(event.bit() | ended);
     }
 
     /// Marks the endpoint as closed, like an event that ends it.
@@ -120,7 +99,7 @@ impl EndpointProgress {
     ///
     /// Any context.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Relaxed);
+        self.0.set(Self::ENDED);
     }
 
     /// Returns `true` if the endpoint has ended. Later failures are expected then.
@@ -129,22 +108,13 @@ impl EndpointProgress {
     ///
     /// Any context.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
+        self.0.has(Self::ENDED)
     }
 
-    /// Takes the next recorded event, in the order in which events can happen.
-    pub(crate) fn take(&self) -> Option<EndpointEvent> {
-        const ORDER: [EndpointEvent; 8] = [
-            EndpointEvent::AddrUnknown,
-            EndpointEvent::AddrResolved,
-            EndpointEvent::RouteResolved,
-            EndpointEvent::Established,
-            EndpointEvent::Fault,
-            EndpointEvent::Rejected,
-            EndpointEvent::Moved,
-            EndpointEvent::Lost,
-        ];
-        ORDER.into_iter().find(|step| self.flag(*step).take())
+    /// Takes the next recorded event.
+    pub(super) fn take(&self) -> Option<EndpointEvent> {
+        let mut order = EndpointEvent::ORDER.into_iter();
+        order.find(|event| self.0.take(event.bit()))
     }
 }
 

@@ -3,8 +3,8 @@
 //! The worker that brings a connection up and down.
 //!
 //! Each connection has one work item. It feeds events to the state machine of `proto::connect` and
-//! carries out its actions, one by one, in process context. An event source sets a flag and wakes
-//! the worker, so CM and completion handlers never wait for it.
+//! carries out its actions, one by one, in process context. A source of events sets them in a mask
+//! and wakes the worker, so CM and completion handlers never wait for it.
 
 use super::{
     info::BATCH,
@@ -47,14 +47,33 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
     workqueue::WorkItem, //
 };
+
+/// An event of a connection, apart from those of its endpoint.
+#[derive(Clone, Copy)]
+pub(super) enum ConnEvent {
+    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
+    /// latter case it is down, and `tx` and `request` are locked when this is set. Nobody takes it.
+    Stop,
+    /// A program requests a reset of the connection.
+    Reset,
+    /// There is something to send.
+    Wanted,
+    /// The connection is idle: no message goes either way.
+    Idle,
+    /// A closed socket may have left messages to the sweep work, which takes this.
+    Closed,
+}
+
+impl ConnEvent {
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
 
 /// State that only the worker uses.
 pub(super) struct Worker {
@@ -119,7 +138,7 @@ impl WorkItem<1> for Connection {
             // The worker lock keeps the deadline stable while the timer is armed again.
             let _worker = this.worker.lock();
             let deadline = this.deadline.load(Relaxed);
-            if deadline != 0 && !this.stop.load(Relaxed) {
+            if deadline != 0 && !this.has_ended() {
                 // The kernel counts in jiffies, so the timer may fire early by the monotonic clock.
                 let left = deadline.saturating_sub(time::monotonic_ns());
                 // CAST: a delay that was given in 32 bits of milliseconds.
@@ -157,7 +176,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.tx_requested.raise();
+        self.events.set(ConnEvent::Wanted.bit());
         self.wake_worker();
     }
 
@@ -167,7 +186,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
-        self.reset.raise();
+        self.events.set(ConnEvent::Reset.bit());
         self.wake_worker();
     }
 
@@ -185,7 +204,7 @@ impl Connection {
         request: KBox<dyn Request>,
     ) -> Result<(), KBox<dyn Request>> {
         let mut waiting = self.request.lock();
-        if waiting.is_some() || self.stop.load(Relaxed) {
+        if waiting.is_some() || self.has_ended() {
             return Err(request);
         }
         *waiting = Some(request);
@@ -200,7 +219,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_stop(self: &Arc<Self>) {
-        self.stop.store(true, Release);
+        self.events.set(ConnEvent::Stop.bit());
         self.wake_worker();
     }
 
@@ -210,7 +229,7 @@ impl Connection {
         while let Some(event) = self.next_event(&mut worker) {
             self.handle(&mut worker, event);
         }
-        if self.stop.load(Relaxed) {
+        if self.has_ended() {
             // The worker no longer takes requests, and no other one can come.
             self.reject_request();
         }
@@ -297,17 +316,17 @@ impl Connection {
     }
 
     fn next_event(&self, worker: &mut Worker) -> Option<Event> {
-        if self.stop.load(Relaxed) {
+        if self.has_ended() {
             return (worker.machine.state() != State::Down).then_some(Event::Stop);
         }
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.reset.take() && worker.is_up() {
+        if self.events.take(ConnEvent::Reset.bit()) && worker.is_up() {
             pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
-            self.tx_requested.raise();
+            self.events.set(ConnEvent::Wanted.bit());
             return Some(Event::Lost);
         }
         let event = worker
@@ -325,10 +344,11 @@ impl Connection {
             self.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.tx_requested.take() {
+        if self.events.take(ConnEvent::Wanted.bit()) {
             return Some(Event::Wanted);
         }
-        self.idle.take().then_some(Event::Idle)
+        let idle = self.events.take(ConnEvent::Idle.bit());
+        idle.then_some(Event::Idle)
     }
 
     /// Takes the next event of the endpoint that concerns the state machine.
@@ -526,7 +546,7 @@ impl Connection {
         }
         if tx.is_pending() {
             // A message may have been queued since the state machine checked.
-            self.tx_requested.raise();
+            self.events.set(ConnEvent::Wanted.bit());
         }
         let path = link.as_ref().map(|link| link.path());
         tx.idle_path = path.filter(|_| !tx.is_pending());
