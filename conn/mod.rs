@@ -65,6 +65,7 @@ pub(crate) use transport::{
     EndpointEvent,
     EndpointProgress,
     Link,
+    NextStep,
     Request,
     Transport, //
 };

@@ -42,10 +42,10 @@ pub(crate) struct EndpointProgress(EventMask);
 /// An event of an endpoint. They are taken in this order, in which they can happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndpointEvent {
-    /// The peer's address is not known yet, see [`Endpoint::resolve_again`].
-    AddrUnknown,
-    AddrResolved,
-    RouteResolved,
+    /// A step of the preparation has ended, and is not the last one: see [`Endpoint::next_step`].
+    Step,
+    /// The request can be sent: see [`Endpoint::connect`].
+    Prepared,
     Established,
     /// The peer has refused an operation of a local program.
     Fault,
@@ -56,10 +56,9 @@ pub(crate) enum EndpointEvent {
 }
 
 impl EndpointEvent {
-    const ORDER: [Self; 8] = [
-        Self::AddrUnknown,
-        Self::AddrResolved,
-        Self::RouteResolved,
+    const ORDER: [Self; 7] = [
+        Self::Step,
+        Self::Prepared,
         Self::Established,
         Self::Fault,
         Self::Rejected,
@@ -118,32 +117,40 @@ impl EndpointProgress {
     }
 }
 
+/// Result of [`Endpoint::next_step`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NextStep {
+    /// Another step has begun, which has its own time limit.
+    Begun,
+    /// The step has begun again, within its time limit.
+    Repeated,
+    /// The step has failed because the peer cannot be found. The endpoint has traced the reason.
+    Failed,
+}
+
 /// One attempt to connect, and the connection that it becomes.
+///
+/// The request may need steps in advance, which depend on the transport: RDMA resolves the peer's
+/// address and then the route. The endpoint reports the end of each one.
 ///
 /// Dropping an endpoint tears it down. When that is done nothing more arrives through it. Dropping
 /// sleeps, and only the owner of `Connection::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &EndpointProgress;
 
-    /// Tries again to resolve the peer's address.
+    /// Continues to prepare the request, after [`EndpointEvent::Step`].
     ///
     /// # Errors
     ///
-    /// - `ETIMEDOUT` if the time limit is over.
+    /// Those of the transport. The attempt has failed.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn resolve_again(&mut self) -> Result;
+    fn next_step(&mut self) -> Result<NextStep>;
 
-    /// Starts to resolve the route. The address has been resolved.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    fn resolve_route(&self) -> Result;
-
-    /// Prepares receives and sends the connection request. The route has been resolved.
+    /// Makes the endpoint ready to receive and sends the connection request, after
+    /// [`EndpointEvent::Prepared`].
     ///
     /// # Context
     ///
@@ -321,7 +328,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Process context.
     fn for_each_pools(&self, _each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
-    /// Creates an endpoint and starts to resolve the peer's address.
+    /// Creates an endpoint, which starts to prepare its connection request.
     ///
     /// # Errors
     ///
@@ -331,7 +338,7 @@ pub(crate) trait Transport: Send + Sync {
     /// # Context
     ///
     /// May sleep.
-    fn resolve(self: Arc<Self>, _connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, _connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         Err(Errno::NetUnreachable.into())
     }
 }

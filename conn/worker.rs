@@ -11,6 +11,7 @@ use super::{
     transport::{
         Endpoint,
         EndpointEvent,
+        NextStep,
         Request, //
     },
     Connection, //
@@ -265,7 +266,7 @@ impl Connection {
         let before = worker.machine.state();
         let outcome = worker.machine.handle(event, &inputs);
         self.state.store(outcome.state as u32, Relaxed);
-        if before != outcome.state {
+        if before != outcome.state || event == Event::Step {
             let conn = self.key.traced();
             trace::conn_state(&conn, event, before, outcome.state);
         }
@@ -329,10 +330,7 @@ impl Connection {
             self.events.set(ConnEvent::Wanted.bit());
             return Some(Event::Lost);
         }
-        let event = worker
-            .endpoint
-            .as_mut()
-            .and_then(|e| self.endpoint_event(&mut **e));
+        let event = self.endpoint_event(worker);
         if event.is_some() {
             return event;
         }
@@ -352,19 +350,21 @@ impl Connection {
     }
 
     /// Takes the next event of the endpoint that concerns the state machine.
-    fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
+    fn endpoint_event(&self, worker: &mut Worker) -> Option<Event> {
         loop {
+            let endpoint = worker.endpoint.as_mut()?;
             return Some(match endpoint.progress().take()? {
-                EndpointEvent::AddrUnknown => match endpoint.resolve_again() {
+                EndpointEvent::Step => match endpoint.next_step() {
+                    Ok(NextStep::Begun) => Event::Step,
                     // Another event may have been recorded meanwhile.
-                    Ok(()) => continue,
+                    Ok(NextStep::Repeated) => continue,
+                    Ok(NextStep::Failed) => Event::Lost,
                     Err(error) => {
-                        self.note_failure("address error", error);
+                        self.note_failed_attempt(worker, Action::Prepare, error);
                         Event::Lost
                     }
                 },
-                EndpointEvent::AddrResolved => Event::AddrResolved,
-                EndpointEvent::RouteResolved => Event::RouteResolved,
+                EndpointEvent::Prepared => Event::Prepared,
                 EndpointEvent::Established => Event::Established,
                 EndpointEvent::Fault => Event::Fault,
                 EndpointEvent::Rejected => Event::Rejected,
@@ -402,11 +402,7 @@ impl Connection {
 
     fn act(self: &Arc<Self>, worker: &mut Worker, action: Action) {
         let result = match action {
-            Action::Resolve => self.resolve(worker),
-            Action::ResolveRoute => match &worker.endpoint {
-                Some(endpoint) => endpoint.resolve_route(),
-                None => Ok(()),
-            },
+            Action::Prepare => self.prepare(worker),
             Action::Connect => match &mut worker.endpoint {
                 Some(endpoint) => endpoint.connect(),
                 None => Ok(()),
@@ -448,24 +444,29 @@ impl Connection {
         };
         if let Err(error) = result {
             worker.failed = true;
-            self.note_failure("connect", error);
-            // The following attempts fail most likely for the same reason, so only the first is
-            // logged.
-            if !worker.attempt_logged && may_print(About::Attempt) {
-                worker.attempt_logged = true;
-                pr_info!(
-                    "{}: cannot connect ({:?}: {:?}), trying again\n",
-                    self.key,
-                    action,
-                    error
-                );
-            }
+            self.note_failed_attempt(worker, action, error);
         }
     }
 
-    fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
+    /// Traces that an action has failed, and logs it unless an earlier one was logged: the following
+    /// attempts fail most likely for the same reason.
+    #[cold]
+    fn note_failed_attempt(&self, worker: &mut Worker, action: Action, error: Error) {
+        self.note_failure("connect", error);
+        if !worker.attempt_logged && may_print(About::Attempt) {
+            worker.attempt_logged = true;
+            pr_info!(
+                "{}: cannot connect ({:?}: {:?}), trying again\n",
+                self.key,
+                action,
+                error
+            );
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, worker: &mut Worker) -> Result {
         let transport = self.node.transports.get(self.key.transport).ok_or(ENODEV)?;
-        worker.endpoint = Some(transport.clone().resolve(self)?);
+        worker.endpoint = Some(transport.clone().prepare(self)?);
         Ok(())
     }
 

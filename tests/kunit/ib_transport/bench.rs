@@ -10,6 +10,7 @@ use crate::{
         EndpointEvent,
         EndpointProgress,
         Link,
+        NextStep,
         Node,
         Transports, //
     },
@@ -493,13 +494,8 @@ impl Endpoint for BenchEnd {
         &self.events.progress
     }
 
-    fn resolve_again(&mut self) -> Result {
+    fn next_step(&mut self) -> Result<NextStep> {
         Err(ENODEV)
-    }
-
-    fn resolve_route(&self) -> Result {
-        self.events.note(EndpointEvent::RouteResolved);
-        Ok(())
     }
 
     fn connect(&mut self) -> Result {
@@ -528,7 +524,7 @@ impl WithoutMemory for Wire {
         self.ib.pools_of(&self.device).ok_or(ENODEV)
     }
 
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         if self.is_cut.load(Relaxed) {
             return Err(ENODEV);
         }
@@ -544,7 +540,7 @@ impl WithoutMemory for Wire {
             },
             GFP_KERNEL,
         )?;
-        end.events.note(EndpointEvent::AddrResolved);
+        end.events.note(EndpointEvent::Prepared);
         Ok(end)
     }
 }
