@@ -6,7 +6,7 @@
 //! the sweep work of `cancel.rs`.
 
 use super::{
-    connection::{
+    path::{
         Tx,
         TxQueue, //
     },

@@ -8,7 +8,7 @@
 //! once. A sender looks the connection up again and makes a new one.
 
 use super::{
-    connection::Tx,
+    path::Tx,
     receive::RecvSide,
     table::PositionPlace,
     worker::ConnEvent,

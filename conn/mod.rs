@@ -17,6 +17,7 @@ mod info;
 mod keepalive;
 mod key;
 mod node;
+mod path;
 mod receive;
 mod recv_frame;
 mod recv_reserve;
@@ -33,10 +34,7 @@ mod violation;
 mod worker;
 pub(crate) mod xmit;
 
-pub(crate) use connection::{
-    Connection,
-    TxQueue, //
-};
+pub(crate) use connection::Connection;
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
 pub(crate) use key::{
@@ -48,6 +46,7 @@ pub(crate) use node::{
     NoConnection,
     Node, //
 };
+pub(crate) use path::TxQueue;
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;
 pub(crate) use retry_timers::RetryTimers;

@@ -9,7 +9,7 @@
 //! to send meanwhile leaves its message to that context, see [`TxLock`](super::tx_lock::TxLock).
 
 use super::{
-    connection::Tx,
+    path::Tx,
     send_token::Holding,
     Connection, //
 };
