@@ -6,17 +6,9 @@
 //! them, and sequence numbers continue after a reconnect.
 
 use super::{
-    event_mask::EventMask,
     fault_limiter::FaultLimiter,
     key::ConnKey,
-    path::{
-        Tx,
-        TxQueue, //
-    },
-    receive::RecvSide,
-    transport::Request,
-    tx_lock::TxLock,
-    worker::Worker,
+    path::Path,
     Node, //
 };
 use crate::{
@@ -25,12 +17,8 @@ use crate::{
         net::SendMsg,
         print::LogLimit,
         sync::{
-            new_spinlock_bh,
             AppendOnlyCell,
-            Fifo,
-            Item,
-            ReadOnce,
-            SpinLockBh, //
+            Item, //
         },
         task::UserId,
         time, //
@@ -40,14 +28,10 @@ use crate::{
         MsgOps, //
     },
     proto::{
-        credits::Credits,
         ib_private::{
             Refusals,
             Rejection, //
         },
-        idle::IdleTracker,
-        keepalive::Keepalive,
-        tx::SendState,
         wire::FragmentSize, //
     },
     recv_pool::Pools,
@@ -65,8 +49,7 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
     workqueue::{
         DelayedWork,
@@ -92,42 +75,15 @@ pub(crate) struct Connection {
     /// Source of memory for messages: the pools of the last endpoint's device.
     #[pin]
     pools: AppendOnlyCell<Pools>,
-    /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
-    pub(super) fragment: Atomic<u32>,
-    /// The last endpoint found no memory in large pieces.
-    pub(super) lacks_large_pieces: Atomic<bool>,
     /// The peer's congested ports.
     #[pin]
     pub(super) remote: Remote,
     /// Senders that wait for a congested port.
     #[pin]
     pub(crate) waiters: Waiters,
+    /// The only path to the peer.
     #[pin]
-    pub(super) tx: TxLock<Tx>,
-    #[pin]
-    pub(super) rx: SpinLockBh<RecvSide>,
-    /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
-    pub(super) rx_failed: Atomic<bool>,
-    /// The peer has announced that it accepts packed frames.
-    pub(super) peer_accepts_packed: Atomic<bool>,
-    /// Credits in the peer's headers count: the endpoint uses flow control.
-    pub(super) peer_uses_credits: Atomic<bool>,
-    /// The peer has asked for an acknowledgement.
-    pub(super) ack_wanted: Atomic<bool>,
-    /// The highest acknowledgement of the peer so far.
-    pub(super) acked: Atomic<u64>,
-    /// Messages that were acknowledged and dropped since the current run of frames began.
-    pub(super) acked_in_run: Atomic<usize>,
-    /// Sequence number of the last whole message of this link, which was delivered, or dropped for
-    /// good. Headers carry it as the acknowledgement. 0 before there is one.
-    pub(super) ack: Atomic<u64>,
-    /// Copy of the state machine's state, for readers without the worker lock.
-    pub(super) state: Atomic<u32>,
-    #[pin]
-    pub(super) worker: Mutex<Worker>,
-    /// The latest connection request of the peer that the worker has not handled.
-    #[pin]
-    pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    pub(crate) path: Path,
     /// [`Refusals`] of local requests since the connection was up, as their number.
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.
@@ -135,10 +91,6 @@ pub(crate) struct Connection {
     pub(crate) fault_limiter: FaultLimiter,
     /// Rate limit of log messages about the connection.
     pub(crate) log_limit: LogLimit,
-    /// [`ConnEvent`](super::worker::ConnEvent)s.
-    pub(super) events: EventMask,
-    /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
-    pub(super) deadline: Atomic<u64>,
     #[pin]
     pub(super) work: Work<Connection, 0>,
     #[pin]
@@ -150,9 +102,6 @@ pub(crate) struct Connection {
     /// senders.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
-    /// Serialises walks that remove messages from the middle of the queues.
-    #[pin]
-    pub(super) cancel_lock: Mutex<()>,
 }
 
 impl Connection {
@@ -166,18 +115,7 @@ impl Connection {
             .transports
             .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
-        let queue = TxQueue {
-            state: SendState::new(node.tunables.ack_policy()),
-            unsent: Fifo::new(),
-            sent: Fifo::new(),
-            finished: Fifo::new(),
-            last_operation: None,
-            backlog: 0,
-            cong_left: 0,
-            cong_again: false,
-            ack_due: false,
-            credits: Credits::off(),
-        };
+        let policy = node.tunables.ack_policy();
         Arc::pin_init(
             try_pin_init!(Self {
                 key,
@@ -185,41 +123,16 @@ impl Connection {
                 creator,
                 generation: time::random_u32().max(1),
                 pools <- AppendOnlyCell::new(pools),
-                fragment: Atomic::new(fragment.bytes()),
-                lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
-                tx <- TxLock::new(Tx {
-                    queue,
-                    link: None,
-                    idle_path: None,
-                    times_up: 0,
-                    times_searched: 0,
-                    idle_tracker: IdleTracker::new(),
-                    keepalive: Keepalive::new(),
-                    keepalive_sequence: None,
-                }),
-                rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
-                rx_failed: Atomic::new(false),
-                peer_accepts_packed: Atomic::new(false),
-                peer_uses_credits: Atomic::new(false),
-                ack_wanted: Atomic::new(false),
-                acked: Atomic::new(0),
-                acked_in_run: Atomic::new(0),
-                ack: Atomic::new(0),
-                state: Atomic::new(0),
-                worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
-                request <- new_spinlock_bh!(None, "Connection::request"),
+                path <- Path::new(policy, fragment),
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
                 log_limit: LogLimit::new(),
-                events: EventMask::new(),
-                deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 xmit_work <- kernel::new_work!("Connection::xmit_work"),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
-                cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),
             GFP_KERNEL,
         )
@@ -248,18 +161,6 @@ impl Connection {
         self.remote.is_congested(port)
     }
 
-    /// Returns `true` if the peer accepts packed frames.
-    #[inline]
-    pub(crate) fn peer_accepts_packed(&self) -> bool {
-        self.peer_accepts_packed.read_once()
-    }
-
-    /// Returns the acknowledgement for the header of the next frame.
-    #[inline]
-    pub(crate) fn ack(&self) -> u64 {
-        self.ack.read_once()
-    }
-
     /// Returns the pools that provide memory for messages.
     #[inline]
     pub(super) fn pools(&self) -> &Pools {
@@ -279,25 +180,9 @@ impl Connection {
         self.pools.set(pools)
     }
 
-    /// Makes the next endpoint use the smallest fragments, because there is no memory in larger
-    /// pieces.
-    pub(crate) fn note_lack_of_large_pieces(&self) {
-        self.lacks_large_pieces.store(true, Relaxed);
-    }
-
-    /// Returns the largest fragments that an endpoint may propose or agree to. `wanted` is the
-    /// choice of its device or peer.
-    pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
-        if self.lacks_large_pieces.load(Relaxed) {
-            FragmentSize::K4
-        } else {
-            wanted
-        }
-    }
-
     /// Returns the memory that a message of `len` bytes takes, in bytes.
     pub(crate) fn cost_of_message(&self, len: u32) -> usize {
-        Message::cost(len, FragmentSize::at_most(self.fragment.read_once()))
+        Message::cost(len, self.path.fragment())
     }
 
     /// Creates a message for [`Self::send`] from the data of a system call.
@@ -318,7 +203,7 @@ impl Connection {
         ops: MsgOps,
         charge: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
-        let cut = FragmentSize::at_most(self.fragment.read_once());
+        let cut = self.path.fragment();
         let ports = (sport, dport);
         let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);

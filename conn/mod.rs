@@ -46,7 +46,10 @@ pub(crate) use node::{
     NoConnection,
     Node, //
 };
-pub(crate) use path::TxQueue;
+pub(crate) use path::{
+    Path,
+    TxQueue, //
+};
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;
 pub(crate) use retry_timers::RetryTimers;

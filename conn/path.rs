@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queues of a connection, and the link that empties them.
+//! A path of a connection: a stream of messages each way, over one link after the other.
+//!
+//! The queues and sequence numbers of a path outlive its links. Its worker makes and drops its
+//! endpoint, as the state machine of `proto::connect` decides.
+//!
+//! A connection has one path. Its work items are fields of [`Connection`], because an `Arc` of that
+//! type queues them.
 
 use super::{
+    event_mask::EventMask,
     info::QueueKind,
-    transport::Link,
-    tx_lock::SendSide,
+    receive::RecvSide,
+    transport::{
+        Link,
+        Request, //
+    },
+    tx_lock::{
+        SendSide,
+        TxLock, //
+    },
+    worker::Worker,
     Connection, //
 };
 use crate::{
     kapi::sync::{
+        new_spinlock_bh,
         Fifo,
-        Item, //
+        Item,
+        ReadOnce,
+        SpinLockBh, //
     },
     msg::{
         Message,
@@ -23,12 +41,23 @@ use crate::{
         info::RdmaPath,
         keepalive::Keepalive,
         packed,
-        tx::SendState, //
+        tx::{
+            AckPolicy,
+            SendState, //
+        },
+        wire::FragmentSize, //
     }, //
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
@@ -55,6 +84,21 @@ pub(crate) struct TxQueue {
 }
 
 impl TxQueue {
+    fn new(policy: AckPolicy) -> Self {
+        Self {
+            state: SendState::new(policy),
+            unsent: Fifo::new(),
+            sent: Fifo::new(),
+            finished: Fifo::new(),
+            last_operation: None,
+            backlog: 0,
+            cong_left: 0,
+            cong_again: false,
+            ack_due: false,
+            credits: Credits::off(),
+        }
+    }
+
     /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
     /// has none.
     ///
@@ -137,6 +181,19 @@ impl SendSide for Tx {
 }
 
 impl Tx {
+    fn new(policy: AckPolicy) -> Self {
+        Self {
+            queue: TxQueue::new(policy),
+            link: None,
+            idle_path: None,
+            times_up: 0,
+            times_searched: 0,
+            idle_tracker: IdleTracker::new(),
+            keepalive: Keepalive::new(),
+            keepalive_sequence: None,
+        }
+    }
+
     pub(super) fn transmit(&mut self, connection: &Connection) {
         if let Some(link) = &self.link {
             link.transmit(connection, &mut self.queue);
@@ -154,5 +211,148 @@ impl Tx {
         let TxQueue { unsent, sent, .. } = &self.queue;
         let is_keepalive = unsent.front().is_some_and(|first| first.is_keepalive);
         !sent.is_empty() || unsent.len() > usize::from(is_keepalive)
+    }
+}
+
+/// An event of a path, apart from those of its endpoint.
+#[derive(Clone, Copy)]
+pub(super) enum PathEvent {
+    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
+    /// latter case it is down, and `tx` and `request` are locked when this is set. Nobody takes it.
+    Stop,
+    /// A program requests a reset of the connection.
+    Reset,
+    /// There is something to send.
+    Wanted,
+    /// The connection is idle: no message goes either way.
+    Idle,
+    /// A closed socket may have left messages to the sweep work, which takes this.
+    Closed,
+}
+
+impl PathEvent {
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// A path, see the module documentation.
+///
+/// # Context
+///
+/// As for [`Connection`].
+#[pin_data]
+pub(crate) struct Path {
+    /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
+    pub(super) fragment: Atomic<u32>,
+    /// The last endpoint found no memory in large pieces.
+    pub(super) lacks_large_pieces: Atomic<bool>,
+    #[pin]
+    pub(super) tx: TxLock<Tx>,
+    #[pin]
+    pub(super) rx: SpinLockBh<RecvSide>,
+    /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
+    pub(super) rx_failed: Atomic<bool>,
+    /// The peer has announced that it accepts packed frames.
+    pub(super) peer_accepts_packed: Atomic<bool>,
+    /// Credits in the peer's headers count: the endpoint uses flow control.
+    pub(super) peer_uses_credits: Atomic<bool>,
+    /// The peer has asked for an acknowledgement.
+    pub(super) ack_wanted: Atomic<bool>,
+    /// The highest acknowledgement of the peer so far.
+    pub(super) acked: Atomic<u64>,
+    /// Messages that were acknowledged and dropped since the current run of frames began.
+    pub(super) acked_in_run: Atomic<usize>,
+    /// Sequence number of the last whole message of this link, which was delivered, or dropped for
+    /// good. Headers carry it as the acknowledgement. 0 before there is one.
+    pub(super) ack: Atomic<u64>,
+    /// Copy of the state machine's state, for readers without the worker lock.
+    pub(super) state: Atomic<u32>,
+    #[pin]
+    pub(super) worker: Mutex<Worker>,
+    /// The latest connection request of the peer that the worker has not handled.
+    #[pin]
+    pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    /// [`PathEvent`]s.
+    pub(super) events: EventMask,
+    /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
+    pub(super) deadline: Atomic<u64>,
+    /// Serialises walks that remove messages from the middle of the queues.
+    #[pin]
+    pub(super) cancel_lock: Mutex<()>,
+}
+
+impl Path {
+    pub(super) fn new(policy: AckPolicy, fragment: FragmentSize) -> impl PinInit<Self> {
+        pin_init!(Self {
+            fragment: Atomic::new(fragment.bytes()),
+            lacks_large_pieces: Atomic::new(false),
+            tx <- TxLock::new(Tx::new(policy)),
+            rx <- new_spinlock_bh!(RecvSide::new(), "Path::rx"),
+            rx_failed: Atomic::new(false),
+            peer_accepts_packed: Atomic::new(false),
+            peer_uses_credits: Atomic::new(false),
+            ack_wanted: Atomic::new(false),
+            acked: Atomic::new(0),
+            acked_in_run: Atomic::new(0),
+            ack: Atomic::new(0),
+            state: Atomic::new(0),
+            worker <- kernel::new_mutex!(Worker::new(), "Path::worker"),
+            request <- new_spinlock_bh!(None, "Path::request"),
+            events: EventMask::new(),
+            deadline: Atomic::new(0),
+            cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
+        })
+    }
+
+    /// Returns `true` if the peer accepts packed frames.
+    #[inline]
+    pub(crate) fn peer_accepts_packed(&self) -> bool {
+        self.peer_accepts_packed.read_once()
+    }
+
+    /// Returns the acknowledgement for the header of the next frame.
+    #[inline]
+    pub(crate) fn ack(&self) -> u64 {
+        self.ack.read_once()
+    }
+
+    /// Makes the next endpoint use the smallest fragments, because there is no memory in larger
+    /// pieces.
+    pub(crate) fn note_lack_of_large_pieces(&self) {
+        self.lacks_large_pieces.store(true, Relaxed);
+    }
+
+    /// Returns the largest fragments that an endpoint may propose or agree to. `wanted` is the
+    /// choice of its device or peer.
+    pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
+        if self.lacks_large_pieces.load(Relaxed) {
+            FragmentSize::K4
+        } else {
+            wanted
+        }
+    }
+
+    /// Returns the payload bytes of a fragment: the size agreed on last, or the most likely one.
+    #[inline]
+    pub(super) fn fragment(&self) -> FragmentSize {
+        FragmentSize::at_most(self.fragment.read_once())
+    }
+
+    /// Returns `true` if the path takes no more messages: the connection was forgotten, or the
+    /// module is being unloaded.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.events.has(PathEvent::Stop.bit())
+    }
+
+    /// Returns `true` if messages wait to be sent or acknowledged.
+    pub(super) fn is_pending(&self) -> bool {
+        self.tx.lock().is_pending()
+    }
+
+    /// Returns `true` if a message has arrived in part.
+    pub(crate) fn in_reassembly(&self) -> bool {
+        self.rx.lock().has_partial()
     }
 }

@@ -134,7 +134,7 @@ pub(crate) enum NextStep {
 /// address and then the route. The endpoint reports the end of each one.
 ///
 /// Dropping an endpoint tears it down. When that is done nothing more arrives through it. Dropping
-/// sleeps, and only the owner of `Connection::worker` does it.
+/// sleeps, and only the owner of `Path::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &EndpointProgress;
 
@@ -235,7 +235,7 @@ pub(crate) trait Link: Send + Sync {
     ///
     /// # Context
     ///
-    /// Any context except hard interrupt, with `Connection::tx` held.
+    /// Any context except hard interrupt, with `Path::tx` held.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 

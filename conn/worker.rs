@@ -8,6 +8,7 @@
 
 use super::{
     info::BATCH,
+    path::PathEvent,
     transport::{
         Endpoint,
         EndpointEvent,
@@ -53,28 +54,6 @@ use kernel::{
     },
     workqueue::WorkItem, //
 };
-
-/// An event of a connection, apart from those of its endpoint.
-#[derive(Clone, Copy)]
-pub(super) enum ConnEvent {
-    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
-    /// latter case it is down, and `tx` and `request` are locked when this is set. Nobody takes it.
-    Stop,
-    /// A program requests a reset of the connection.
-    Reset,
-    /// There is something to send.
-    Wanted,
-    /// The connection is idle: no message goes either way.
-    Idle,
-    /// A closed socket may have left messages to the sweep work, which takes this.
-    Closed,
-}
-
-impl ConnEvent {
-    pub(super) const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
 
 /// State that only the worker uses.
 pub(super) struct Worker {
@@ -137,8 +116,8 @@ impl WorkItem<1> for Connection {
             this.work();
             // The timer may have fired early, or the worker may have set a new deadline meanwhile.
             // The worker lock keeps the deadline stable while the timer is armed again.
-            let _worker = this.worker.lock();
-            let deadline = this.deadline.load(Relaxed);
+            let _worker = this.path.worker.lock();
+            let deadline = this.path.deadline.load(Relaxed);
             if deadline != 0 && !this.has_ended() {
                 // The kernel counts in jiffies, so the timer may fire early by the monotonic clock.
                 let left = deadline.saturating_sub(time::monotonic_ns());
@@ -155,7 +134,7 @@ impl WorkItem<3> for Connection {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let (tx, token) = this.tx.take_over();
+            let (tx, token) = this.path.tx.take_over();
             this.transmit_for_all(tx, token);
         });
     }
@@ -177,7 +156,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.events.set(ConnEvent::Wanted.bit());
+        self.path.events.set(PathEvent::Wanted.bit());
         self.wake_worker();
     }
 
@@ -187,7 +166,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
-        self.events.set(ConnEvent::Reset.bit());
+        self.path.events.set(PathEvent::Reset.bit());
         self.wake_worker();
     }
 
@@ -204,7 +183,7 @@ impl Connection {
         self: &Arc<Self>,
         request: KBox<dyn Request>,
     ) -> Result<(), KBox<dyn Request>> {
-        let mut waiting = self.request.lock();
+        let mut waiting = self.path.request.lock();
         if waiting.is_some() || self.has_ended() {
             return Err(request);
         }
@@ -220,13 +199,13 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_stop(self: &Arc<Self>) {
-        self.events.set(ConnEvent::Stop.bit());
+        self.path.events.set(PathEvent::Stop.bit());
         self.wake_worker();
     }
 
     /// Handles events until there are none.
     fn work(self: &Arc<Self>) {
-        let mut worker = self.worker.lock();
+        let mut worker = self.path.worker.lock();
         while let Some(event) = self.next_event(&mut worker) {
             self.handle(&mut worker, event);
         }
@@ -242,7 +221,7 @@ impl Connection {
     ///
     /// Sleeps.
     pub(super) fn reject_request(&self) -> bool {
-        let request = self.request.lock().take();
+        let request = self.path.request.lock().take();
         // Dropping the request would not ensure that the answer is sent.
         request.is_some_and(|mut request| {
             request.reject(self);
@@ -258,14 +237,14 @@ impl Connection {
         };
         let inputs = Inputs {
             lower: self.is_lower(),
-            pending: self.is_pending() || (event == Event::Idle && self.operates()),
+            pending: self.path.is_pending() || (event == Event::Idle && self.path.operates()),
             wait_ms,
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
         };
         let before = worker.machine.state();
         let outcome = worker.machine.handle(event, &inputs);
-        self.state.store(outcome.state as u32, Relaxed);
+        self.path.state.store(outcome.state as u32, Relaxed);
         if before != outcome.state || event == Event::Step {
             let conn = self.key.traced();
             trace::conn_state(&conn, event, before, outcome.state);
@@ -286,7 +265,7 @@ impl Connection {
         }
         let attempts = !matches!(outcome.state, State::Down | State::Waiting | State::Up);
         if attempts && before != outcome.state {
-            self.tx.lock().idle_path = None;
+            self.path.tx.lock().idle_path = None;
         }
         if let Some(user) = worker.counted.take_if(|_| !attempts) {
             self.node.connections.lock().tree.end_attempt(user);
@@ -297,7 +276,7 @@ impl Connection {
     /// it has been up. Returns 0 if the attempt may begin. Otherwise returns the time in
     /// milliseconds after which to ask again.
     fn begin_attempt(&self, worker: &mut Worker) -> u32 {
-        let Some(user) = self.creator.filter(|_| self.tx.lock().times_up == 0) else {
+        let Some(user) = self.creator.filter(|_| self.path.tx.lock().times_up == 0) else {
             return 0;
         };
         let repeated = worker.machine.has_failed();
@@ -323,11 +302,11 @@ impl Connection {
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.events.take(ConnEvent::Reset.bit()) && worker.is_up() {
+        if self.path.events.take(PathEvent::Reset.bit()) && worker.is_up() {
             pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
-            self.events.set(ConnEvent::Wanted.bit());
+            self.path.events.set(PathEvent::Wanted.bit());
             return Some(Event::Lost);
         }
         let event = self.endpoint_event(worker);
@@ -337,15 +316,15 @@ impl Connection {
         if self.has_request() {
             return Some(Event::Request);
         }
-        let deadline = self.deadline.load(Relaxed);
+        let deadline = self.path.deadline.load(Relaxed);
         if deadline != 0 && time::monotonic_ns() >= deadline {
-            self.deadline.store(0, Relaxed);
+            self.path.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.events.take(ConnEvent::Wanted.bit()) {
+        if self.path.events.take(PathEvent::Wanted.bit()) {
             return Some(Event::Wanted);
         }
-        let idle = self.events.take(ConnEvent::Idle.bit());
+        let idle = self.path.events.take(PathEvent::Idle.bit());
         idle.then_some(Event::Idle)
     }
 
@@ -377,7 +356,7 @@ impl Connection {
     /// Returns `true` if the peer waits for an answer to a request.
     fn has_request(&self) -> bool {
         let ended = {
-            let mut waiting = self.request.lock();
+            let mut waiting = self.path.request.lock();
             match &*waiting {
                 None => return false,
                 Some(request) if !request.has_ended() => return true,
@@ -388,16 +367,6 @@ impl Connection {
         drop(ended);
         self.note_drop(Counter::IbListenClosedStale, 1);
         false
-    }
-
-    /// Returns `true` if the device is executing an RDMA operation.
-    fn operates(&self) -> bool {
-        self.activity().is_some_and(|activity| activity.operates)
-    }
-
-    /// Returns `true` if messages wait to be sent or acknowledged.
-    fn is_pending(&self) -> bool {
-        self.tx.lock().is_pending()
     }
 
     fn act(self: &Arc<Self>, worker: &mut Worker, action: Action) {
@@ -423,14 +392,14 @@ impl Connection {
             Action::Arm(delay_ms) => {
                 let delay_ns = u64::from(delay_ms).saturating_mul(1_000_000);
                 let deadline = time::monotonic_ns().saturating_add(delay_ns);
-                self.deadline.store(deadline.max(1), Relaxed);
+                self.path.deadline.store(deadline.max(1), Relaxed);
                 // The kernel's timer may fire early by the monotonic clock, so it is set 1 ms late.
                 let delay_ms = delay_ms.saturating_add(1);
                 self.node.workers.arm::<_, 1>(self.clone(), delay_ms);
                 Ok(())
             }
             Action::Disarm => {
-                self.deadline.store(0, Relaxed);
+                self.path.deadline.store(0, Relaxed);
                 Ok(())
             }
             Action::GoneUp => {
@@ -471,7 +440,7 @@ impl Connection {
     }
 
     fn accept(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let request = self.request.lock().take();
+        let request = self.path.request.lock().take();
         let mut request = request.ok_or(ENODEV)?;
         worker.endpoint = Some(request.accept(self)?);
         Ok(())
@@ -486,16 +455,16 @@ impl Connection {
         worker.attempt_logged = false;
         self.refusals.store(0, Relaxed);
         self.fault_limiter.recover();
-        self.fragment.store(link.fragment().bytes(), Relaxed);
+        self.path.fragment.store(link.fragment().bytes(), Relaxed);
         // An endpoint that has ended already may have ended because of a lack of memory.
         if worker
             .endpoint
             .as_ref()
             .is_some_and(|e| !e.progress().has_ended())
         {
-            self.lacks_large_pieces.store(false, Relaxed);
+            self.path.lacks_large_pieces.store(false, Relaxed);
         }
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
         let mut again = Fifo::new();
@@ -519,7 +488,7 @@ impl Connection {
     fn go_down(&self) {
         // Acknowledged messages do not count as pending.
         while self.drop_acked() {}
-        let mut guard = self.tx.lock();
+        let mut guard = self.path.tx.lock();
         let tx = &mut *guard;
         let link = tx.link.take();
         let queue = &mut tx.queue;
@@ -547,7 +516,7 @@ impl Connection {
         }
         if tx.is_pending() {
             // A message may have been queued since the state machine checked.
-            self.events.set(ConnEvent::Wanted.bit());
+            self.path.events.set(PathEvent::Wanted.bit());
         }
         let path = link.as_ref().map(|link| link.path());
         tx.idle_path = path.filter(|_| !tx.is_pending());

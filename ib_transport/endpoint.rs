@@ -207,7 +207,7 @@ impl IbEndpoint {
         );
         // New messages are placed in memory of this device; those in the queue will be copied.
         self.events.connection.set_pools(&device.pools)?;
-        self.events.connection.begin_credits(controlled);
+        self.events.connection.path.begin_credits(controlled);
         // Without RNR retries a frame that finds no receive ends the connection.
         let least = match needed {
             true => Least::Needed(config.max_recv_wr),
@@ -225,14 +225,14 @@ impl IbEndpoint {
         // From here on the queue pair has to be closed.
         self.qp = Some(qp);
         posted?;
-        let credit = self.events.connection.offer_credits();
+        let credit = self.events.connection.path.offer_credits();
         if !controlled || credit >= Credits::LEAST {
             return Ok((device, credit));
         }
         if needed {
             return Err(ENOMEM);
         }
-        self.events.connection.begin_credits(false);
+        self.events.connection.path.begin_credits(false);
         Ok((device, 0))
     }
 
@@ -406,7 +406,7 @@ impl Request for IncomingConnection {
         )?;
         endpoint.use_device()?;
         let (device, credit) = endpoint.prepare(self.credit > 0)?;
-        connection.take_offer(self.credit);
+        connection.path.take_offer(self.credit);
         let key = &connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),

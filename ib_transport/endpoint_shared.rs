@@ -85,7 +85,7 @@ impl EndpointShared {
                 progress: EndpointProgress::new(),
                 has_address: Atomic::new(false),
                 proposed: SetOnce::new(),
-                fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
+                fragment: Atomic::new(connection.path.largest_fragments(fragment).bytes()),
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
                 peer_has_no_responder: Atomic::new(false),
@@ -201,7 +201,7 @@ impl EndpointShared {
             Ok((Ok(agreed), credit)) => {
                 self.limit_fragment(agreed.fragment);
                 let _: bool = self.version.populate(agreed.version);
-                self.connection.take_offer(credit);
+                self.connection.path.take_offer(credit);
                 true
             }
             Ok((Err(reject), _)) => {

@@ -208,7 +208,7 @@ impl Bench {
         self.send(&connection, 1)?;
         self.await_sends(1, MAP + 1)?;
         // The worker may hold the send side a little longer, and would also send what comes next.
-        let _ = connection.info();
+        let _ = connection.path.info();
         Ok(connection)
     }
 
@@ -469,7 +469,7 @@ impl BenchEnd {
             controlled,
         );
         connection.set_pools(&device.pools)?;
-        connection.begin_credits(controlled);
+        connection.path.begin_credits(controlled);
         let ring = RecvRingPolicy::new(
             events.fragment(),
             config.max_recv_wr,
@@ -483,8 +483,8 @@ impl BenchEnd {
         drop(before);
         let posted = QpContext::fill(&qp);
         posted?;
-        connection.offer_credits();
-        connection.take_offer(setup.credit);
+        connection.path.offer_credits();
+        connection.path.take_offer(setup.credit);
         Ok(())
     }
 }
