@@ -6,7 +6,7 @@
 //! the sweep work of `cancel.rs`.
 
 use super::{
-    connection::{
+    path::{
         Tx,
         TxQueue, //
     },
@@ -63,13 +63,13 @@ impl Connection {
     ///
     /// Any context except hard interrupt.
     pub(super) fn handle_ack(self: &Arc<Self>, ack: u64) -> Result<(), AckError> {
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         let Some(ack) = tx.queue.state.handle_ack(ack)? else {
             return Ok(());
         };
-        self.acked.store(ack, Relaxed);
+        self.path.acked.store(ack, Relaxed);
         tx.keepalive_sequence = tx.keepalive_sequence.filter(|sequence| *sequence > ack);
-        let mut dropped = self.acked_in_run.read_once();
+        let mut dropped = self.path.acked_in_run.read_once();
         if dropped >= ACKED_AT_ONCE {
             drop(tx);
             self.sweep_at_once();
@@ -78,10 +78,10 @@ impl Connection {
         let (mut count, mut more) = self.drop_acked_and_unlock(tx);
         dropped = dropped.saturating_add(count);
         while more && dropped < ACKED_AT_ONCE {
-            (count, more) = self.drop_acked_and_unlock(self.tx.lock());
+            (count, more) = self.drop_acked_and_unlock(self.path.tx.lock());
             dropped = dropped.saturating_add(count);
         }
-        self.acked_in_run.store(dropped, Relaxed);
+        self.path.acked_in_run.store(dropped, Relaxed);
         if more {
             self.sweep_at_once();
         }
@@ -94,7 +94,7 @@ impl Connection {
     ///
     /// Any context except hard interrupt.
     pub(super) fn drop_acked(&self) -> bool {
-        let (_, more) = self.drop_acked_and_unlock(self.tx.lock());
+        let (_, more) = self.drop_acked_and_unlock(self.path.tx.lock());
         more
     }
 
@@ -103,7 +103,7 @@ impl Connection {
     #[inline]
     fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> (usize, bool) {
         let mut done = Fifo::new();
-        let ack = self.acked.load(Relaxed);
+        let ack = self.path.acked.load(Relaxed);
         let more = tx.queue.take_acked(ack, ACKED_BATCH, &mut done);
         drop(tx);
         let count = done.len();

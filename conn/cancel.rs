@@ -7,6 +7,10 @@ use super::{
         QueueKind,
         BATCH, //
     },
+    path::{
+        Path,
+        PathEvent, //
+    },
     Connection, //
 };
 use crate::{
@@ -65,7 +69,7 @@ impl Connection {
     ///
     /// Process context.
     pub(crate) fn cancel_closed(self: &Arc<Self>, sk: &Sock<Socket>, sport: u16) {
-        let Some(_taking) = self.cancel_lock.try_lock() else {
+        let Some(_taking) = self.path.cancel_lock.try_lock() else {
             return self.sweep_later();
         };
         if !self.cancel_of(sk, sport, None, AT_CLOSE) {
@@ -79,7 +83,7 @@ impl Connection {
     ///
     /// Process context.
     fn sweep_later(self: &Arc<Self>) {
-        self.has_closed.raise();
+        self.path.events.set(PathEvent::Closed.bit());
         self.sweep_in(SWEEP_MS);
     }
 
@@ -93,9 +97,9 @@ impl Connection {
     }
 
     fn sweep_in(self: &Arc<Self>, delay_ms: u32) {
-        // The code that ends the connection sets the flag first and then stops the timer. The
+        // The code that ends the connection sets the event first and then stops the timer. The
         // queues are empty then.
-        let tx = self.tx.lock();
+        let tx = self.path.tx.lock();
         if !self.has_ended() {
             let queue = &self.node.queue;
             queue.arm_unless_set::<_, 2>(self.clone(), delay_ms);
@@ -111,7 +115,7 @@ impl Connection {
     pub(crate) fn cancel(&self, sk: &Sock<Socket>, sport: u16, port: u16) {
         // Acknowledged messages have arrived, so they are not cancelled.
         while self.drop_acked() {}
-        let _taking = self.cancel_lock.lock();
+        let _taking = self.path.cancel_lock.lock();
         self.cancel_of(sk, sport, Some(port), usize::MAX);
     }
 
@@ -124,7 +128,7 @@ impl Connection {
     /// same bucket has some. Otherwise the walk ends behind the last message of the bucket, or when
     /// all messages were found.
     fn cancel_of(&self, sk: &Sock<Socket>, sport: u16, port: Option<u16>, most: usize) -> bool {
-        let Some(last) = self.tx.lock().queue.last_of(sport) else {
+        let Some(last) = self.path.tx.lock().queue.last_of(sport) else {
             return true;
         };
         let counter = match port {
@@ -179,10 +183,10 @@ impl Connection {
     fn sweep(&self) {
         self.waiters.wake_rest();
         while self.drop_acked() {}
-        if !self.has_closed.take() {
+        if !self.path.events.take(PathEvent::Closed.bit()) {
             return;
         }
-        let _taking = self.cancel_lock.lock();
+        let _taking = self.path.cancel_lock.lock();
         self.drop_unwanted(
             Counter::SendDropClosed,
             |queue_kind, message, charge| match message.is_from_closed() {
@@ -200,11 +204,11 @@ impl Connection {
     /// May sleep.
     #[cfg(rds_kunit)]
     pub(crate) fn hold_searches(&self) -> impl Drop + '_ {
-        self.cancel_lock.lock()
+        self.path.cancel_lock.lock()
     }
 
     /// Removes, counts and returns messages that their senders no longer want. [`give_up`] has the
-    /// arguments of `pick`; [`Self::take_out`] has the rest.
+    /// arguments of `pick`; [`Path::take_out`] has the rest.
     fn drop_unwanted(
         &self,
         counter: Counter,
@@ -212,7 +216,7 @@ impl Connection {
         go_on: impl Fn() -> bool,
     ) -> Fifo<Message> {
         let charge = Cell::new(None);
-        let done = self.take_out(
+        let done = self.path.take_out(
             |queue_kind, message| pick(queue_kind, message, &charge),
             || {
                 self.note_drop(counter, charge.take().map_or(0, |_| 1));
@@ -224,6 +228,38 @@ impl Connection {
         done
     }
 
+    /// Drops the messages that are lost with a queue pair: those that were meant for that link
+    /// only, and those with an operation of unknown outcome. The latter must not arrive without the
+    /// result of their operation, and their senders are notified.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn drop_lost(&self) {
+        let mut tx = self.path.tx.lock();
+        let times_up = tx.times_up;
+        let nothing_new = core::mem::replace(&mut tx.times_searched, times_up) == times_up;
+        drop(tx);
+        if nothing_new {
+            return;
+        }
+        // Acknowledged messages have arrived, so they are not lost.
+        while self.drop_acked() {}
+        let _taking = self.path.cancel_lock.lock();
+        let pick = |queue_kind, message: &mut Message| {
+            let was_out = queue_kind == QueueKind::Sent && message.is_for_one_link();
+            match was_out || message.has_lost_operation() {
+                true => Pick::Take,
+                false => Pick::Leave,
+            }
+        };
+        let done = self.path.take_out(pick, || true);
+        let lost = done.iter().filter(|it| it.has_lost_operation()).count();
+        self.note_drop(Counter::SendDropOperation, lost);
+    }
+}
+
+impl Path {
     /// Removes the messages that `pick` selects from the queues. `Pick::End` ends the walk over one
     /// queue.
     ///
@@ -262,36 +298,6 @@ impl Connection {
                 return done;
             }
         }
-    }
-
-    /// Drops the messages that are lost with a queue pair: those that were meant for that link
-    /// only, and those with an operation of unknown outcome. The latter must not arrive without the
-    /// result of their operation, and their senders are notified.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub(super) fn drop_lost(&self) {
-        let mut tx = self.tx.lock();
-        let times_up = tx.times_up;
-        let nothing_new = core::mem::replace(&mut tx.times_searched, times_up) == times_up;
-        drop(tx);
-        if nothing_new {
-            return;
-        }
-        // Acknowledged messages have arrived, so they are not lost.
-        while self.drop_acked() {}
-        let _taking = self.cancel_lock.lock();
-        let pick = |queue_kind, message: &mut Message| {
-            let was_out = queue_kind == QueueKind::Sent && message.is_for_one_link();
-            match was_out || message.has_lost_operation() {
-                true => Pick::Take,
-                false => Pick::Leave,
-            }
-        };
-        let done = self.take_out(pick, || true);
-        let lost = done.iter().filter(|it| it.has_lost_operation()).count();
-        self.note_drop(Counter::SendDropOperation, lost);
     }
 }
 

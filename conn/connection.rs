@@ -7,19 +7,8 @@
 
 use super::{
     fault_limiter::FaultLimiter,
-    flag::Flag,
-    info::QueueKind,
     key::ConnKey,
-    receive::RecvSide,
-    transport::{
-        Link,
-        Request, //
-    },
-    tx_lock::{
-        SendSide,
-        TxLock, //
-    },
-    worker::Worker,
+    path::Path,
     Node, //
 };
 use crate::{
@@ -28,32 +17,21 @@ use crate::{
         net::SendMsg,
         print::LogLimit,
         sync::{
-            new_spinlock_bh,
             AppendOnlyCell,
-            Fifo,
-            Item,
-            ReadOnce,
-            SpinLockBh, //
+            Item, //
         },
         task::UserId,
         time, //
     },
     msg::{
         Message,
-        MsgOps,
-        OpStatus, //
+        MsgOps, //
     },
     proto::{
-        credits::Credits,
         ib_private::{
             Refusals,
             Rejection, //
         },
-        idle::IdleTracker,
-        info::RdmaPath,
-        keepalive::Keepalive,
-        packed,
-        tx::SendState,
         wire::FragmentSize, //
     },
     recv_pool::Pools,
@@ -71,140 +49,13 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
     workqueue::{
         DelayedWork,
         Work, //
     }, //
 };
-
-/// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
-pub(crate) struct TxQueue {
-    pub(crate) state: SendState,
-    pub(crate) unsent: Fifo<Message>,
-    pub(crate) sent: Fifo<Message>,
-    /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
-    /// without the lock.
-    pub(crate) finished: Fifo<Message>,
-    /// The status of the operation that was posted last.
-    pub(crate) last_operation: Option<Arc<OpStatus>>,
-    /// Upper bound of the bytes that the unsent messages take in a packed frame. `u32::MAX` if one
-    /// of them may not be packed.
-    pub(super) backlog: u32,
-    /// Bytes of the congestion map that still have to be sent.
-    pub(crate) cong_left: u32,
-    /// The map has changed since its transmission began, so it must be sent once more after that.
-    pub(crate) cong_again: bool,
-    /// The peer waits for an acknowledgement that no message has carried yet.
-    pub(crate) ack_due: bool,
-    /// Flow control state: the receives of the peer that may be used.
-    pub(crate) credits: Credits,
-}
-
-impl TxQueue {
-    /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
-    /// has none.
-    ///
-    /// It may be that of another port in the same bucket, see `SendState::last_of`. The queues are
-    /// ordered by sequence, and their messages may be acknowledged already.
-    pub(super) fn last_of(&self, sport: u16) -> Option<u64> {
-        let last = self.state.last_of(sport);
-        let begins_before =
-            |queue: &Fifo<Message>| queue.front().is_some_and(|it| it.sequence <= last);
-        (begins_before(&self.unsent) || begins_before(&self.sent)).then_some(last)
-    }
-
-    pub(super) fn queue_kind(&mut self, queue_kind: QueueKind) -> &mut Fifo<Message> {
-        match queue_kind {
-            QueueKind::Unsent => &mut self.unsent,
-            QueueKind::Sent => &mut self.sent,
-        }
-    }
-
-    /// Moves the first unsent message, whose last fragment is in a frame, to the sent queue.
-    pub(crate) fn note_sent(&mut self) {
-        if let Some(mut message) = self.unsent.pop_front() {
-            // A retransmission starts with the first fragment.
-            message.fragment = 0;
-            self.sent.push_back(message);
-        }
-    }
-
-    /// Gives a message its sequence number, and appends it to the unsent queue.
-    #[inline]
-    pub(super) fn push(&mut self, mut message: Item<Message>) {
-        let sequence = self.state.assign(message.sport);
-        message.queue(sequence);
-        if self.unsent.is_empty() {
-            self.backlog = 0;
-        }
-        let bytes = if message.is_packable() {
-            packed::bytes(message.len)
-        } else {
-            u32::MAX
-        };
-        self.backlog = self.backlog.saturating_add(bytes);
-        self.unsent.push_back(message);
-    }
-
-    /// Returns `true` if only packable messages wait, and they do not fill a frame.
-    pub(super) fn can_delay(&self) -> bool {
-        self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
-    }
-
-    /// Returns `true` if the first two unsent messages may share a frame.
-    pub(super) fn can_pack(&self) -> bool {
-        self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
-    }
-}
-
-/// The send queue, and the link that empties it while the connection is up.
-pub(super) struct Tx {
-    pub(super) queue: TxQueue,
-    pub(super) link: Option<Arc<dyn Link>>,
-    /// The path of the last link, if nothing waited to be sent or acknowledged when it went down.
-    /// Cleared by the next connection attempt.
-    pub(super) idle_path: Option<RdmaPath>,
-    /// Number of links that the connection has had.
-    pub(super) times_up: u64,
-    /// Value of `times_up` at the last search for operations lost with a queue pair.
-    pub(super) times_searched: u64,
-    /// State kept between idle checks.
-    pub(super) idle_tracker: IdleTracker,
-    /// State kept between keepalive checks.
-    pub(super) keepalive: Keepalive,
-    /// Sequence number of a keepalive that is in the queues.
-    pub(super) keepalive_sequence: Option<u64>,
-}
-
-impl SendSide for Tx {
-    fn push(&mut self, message: Item<Message>) {
-        self.queue.push(message);
-    }
-}
-
-impl Tx {
-    pub(super) fn transmit(&mut self, connection: &Connection) {
-        if let Some(link) = &self.link {
-            link.transmit(connection, &mut self.queue);
-        }
-    }
-
-    /// Returns `true` if messages wait for a link.
-    pub(super) fn needs_link(&self) -> bool {
-        self.link.is_none() && !self.queue.unsent.is_empty()
-    }
-
-    /// Returns `true` if messages wait to be sent or acknowledged. An unsent keepalive alone does
-    /// not count.
-    pub(super) fn is_pending(&self) -> bool {
-        let TxQueue { unsent, sent, .. } = &self.queue;
-        let is_keepalive = unsent.front().is_some_and(|first| first.is_keepalive);
-        !sent.is_empty() || unsent.len() > usize::from(is_keepalive)
-    }
-}
 
 /// A connection, see the module documentation.
 ///
@@ -224,42 +75,15 @@ pub(crate) struct Connection {
     /// Source of memory for messages: the pools of the last endpoint's device.
     #[pin]
     pools: AppendOnlyCell<Pools>,
-    /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
-    pub(super) fragment: Atomic<u32>,
-    /// The last endpoint found no memory in large pieces.
-    pub(super) lacks_large_pieces: Atomic<bool>,
     /// The peer's congested ports.
     #[pin]
     pub(super) remote: Remote,
     /// Senders that wait for a congested port.
     #[pin]
     pub(crate) waiters: Waiters,
+    /// The only path to the peer.
     #[pin]
-    pub(super) tx: TxLock<Tx>,
-    #[pin]
-    pub(super) rx: SpinLockBh<RecvSide>,
-    /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
-    pub(super) rx_failed: Atomic<bool>,
-    /// The peer has announced that it accepts packed frames.
-    pub(super) peer_accepts_packed: Atomic<bool>,
-    /// Credits in the peer's headers count: the endpoint uses flow control.
-    pub(super) peer_uses_credits: Atomic<bool>,
-    /// The peer has asked for an acknowledgement.
-    pub(super) ack_wanted: Atomic<bool>,
-    /// The highest acknowledgement of the peer so far.
-    pub(super) acked: Atomic<u64>,
-    /// Messages that were acknowledged and dropped since the current run of frames began.
-    pub(super) acked_in_run: Atomic<usize>,
-    /// Sequence number of the last whole message of this link, which was delivered, or dropped for
-    /// good. Headers carry it as the acknowledgement. 0 before there is one.
-    pub(super) ack: Atomic<u64>,
-    /// Copy of the state machine's state, for readers without the worker lock.
-    pub(super) state: Atomic<u32>,
-    #[pin]
-    pub(super) worker: Mutex<Worker>,
-    /// The latest connection request of the peer that the worker has not handled.
-    #[pin]
-    pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    pub(crate) path: Path,
     /// [`Refusals`] of local requests since the connection was up, as their number.
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.
@@ -267,17 +91,6 @@ pub(crate) struct Connection {
     pub(crate) fault_limiter: FaultLimiter,
     /// Rate limit of log messages about the connection.
     pub(crate) log_limit: LogLimit,
-    /// Set when there is something to send.
-    pub(super) tx_requested: Flag,
-    /// Set when the connection is idle: no message goes either way.
-    pub(super) idle: Flag,
-    /// Set when a program requests a reset of the connection.
-    pub(super) reset: Flag,
-    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
-    /// latter case it is down, and `tx` and `request` are locked when this is set.
-    pub(super) stop: Atomic<bool>,
-    /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
-    pub(super) deadline: Atomic<u64>,
     #[pin]
     pub(super) work: Work<Connection, 0>,
     #[pin]
@@ -285,15 +98,10 @@ pub(crate) struct Connection {
     /// Transmits for senders that keep coming.
     #[pin]
     pub(super) xmit_work: Work<Connection, 3>,
-    /// A closed socket may have left messages to [`Self::sweep`].
-    pub(super) has_closed: Flag,
     /// Removes acknowledged messages and those of closed sockets from the queues, and wakes waiting
     /// senders.
     #[pin]
     pub(super) sweep: DelayedWork<Connection, 2>,
-    /// Serialises walks that remove messages from the middle of the queues.
-    #[pin]
-    pub(super) cancel_lock: Mutex<()>,
 }
 
 impl Connection {
@@ -307,18 +115,7 @@ impl Connection {
             .transports
             .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
-        let queue = TxQueue {
-            state: SendState::new(node.tunables.ack_policy()),
-            unsent: Fifo::new(),
-            sent: Fifo::new(),
-            finished: Fifo::new(),
-            last_operation: None,
-            backlog: 0,
-            cong_left: 0,
-            cong_again: false,
-            ack_due: false,
-            credits: Credits::off(),
-        };
+        let policy = node.tunables.ack_policy();
         Arc::pin_init(
             try_pin_init!(Self {
                 key,
@@ -326,45 +123,16 @@ impl Connection {
                 creator,
                 generation: time::random_u32().max(1),
                 pools <- AppendOnlyCell::new(pools),
-                fragment: Atomic::new(fragment.bytes()),
-                lacks_large_pieces: Atomic::new(false),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
-                tx <- TxLock::new(Tx {
-                    queue,
-                    link: None,
-                    idle_path: None,
-                    times_up: 0,
-                    times_searched: 0,
-                    idle_tracker: IdleTracker::new(),
-                    keepalive: Keepalive::new(),
-                    keepalive_sequence: None,
-                }),
-                rx <- new_spinlock_bh!(RecvSide::new(), "Connection::rx"),
-                rx_failed: Atomic::new(false),
-                peer_accepts_packed: Atomic::new(false),
-                peer_uses_credits: Atomic::new(false),
-                ack_wanted: Atomic::new(false),
-                acked: Atomic::new(0),
-                acked_in_run: Atomic::new(0),
-                ack: Atomic::new(0),
-                state: Atomic::new(0),
-                worker <- kernel::new_mutex!(Worker::new(), "Connection::worker"),
-                request <- new_spinlock_bh!(None, "Connection::request"),
+                path <- Path::new(policy, fragment),
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
                 log_limit: LogLimit::new(),
-                tx_requested: Flag::new(),
-                idle: Flag::new(),
-                reset: Flag::new(),
-                stop: Atomic::new(false),
-                deadline: Atomic::new(0),
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 xmit_work <- kernel::new_work!("Connection::xmit_work"),
-                has_closed: Flag::new(),
                 sweep <- kernel::new_delayed_work!("Connection::sweep"),
-                cancel_lock <- kernel::new_mutex!((), "Connection::cancel_lock"),
             }),
             GFP_KERNEL,
         )
@@ -393,18 +161,6 @@ impl Connection {
         self.remote.is_congested(port)
     }
 
-    /// Returns `true` if the peer accepts packed frames.
-    #[inline]
-    pub(crate) fn peer_accepts_packed(&self) -> bool {
-        self.peer_accepts_packed.read_once()
-    }
-
-    /// Returns the acknowledgement for the header of the next frame.
-    #[inline]
-    pub(crate) fn ack(&self) -> u64 {
-        self.ack.read_once()
-    }
-
     /// Returns the pools that provide memory for messages.
     #[inline]
     pub(super) fn pools(&self) -> &Pools {
@@ -424,25 +180,9 @@ impl Connection {
         self.pools.set(pools)
     }
 
-    /// Makes the next endpoint use the smallest fragments, because there is no memory in larger
-    /// pieces.
-    pub(crate) fn note_lack_of_large_pieces(&self) {
-        self.lacks_large_pieces.store(true, Relaxed);
-    }
-
-    /// Returns the largest fragments that an endpoint may propose or agree to. `wanted` is the
-    /// choice of its device or peer.
-    pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
-        if self.lacks_large_pieces.load(Relaxed) {
-            FragmentSize::K4
-        } else {
-            wanted
-        }
-    }
-
     /// Returns the memory that a message of `len` bytes takes, in bytes.
     pub(crate) fn cost_of_message(&self, len: u32) -> usize {
-        Message::cost(len, FragmentSize::at_most(self.fragment.read_once()))
+        Message::cost(len, self.path.fragment())
     }
 
     /// Creates a message for [`Self::send`] from the data of a system call.
@@ -463,7 +203,7 @@ impl Connection {
         ops: MsgOps,
         charge: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
-        let cut = FragmentSize::at_most(self.fragment.read_once());
+        let cut = self.path.fragment();
         let ports = (sport, dport);
         let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);

@@ -2,7 +2,10 @@
 
 //! Flow control of a connection. `proto::credits` has the rules.
 
-use super::Connection;
+use super::{
+    Connection,
+    Path, //
+};
 use crate::{
     kapi::sync::ReadOnce,
     proto::credits::Credits,
@@ -13,7 +16,7 @@ use kernel::sync::{
     Arc, //
 };
 
-impl Connection {
+impl Path {
     /// Resets the credits for a new endpoint, which uses flow control if `on`.
     ///
     /// # Context
@@ -42,7 +45,9 @@ impl Connection {
     pub(crate) fn take_offer(&self, credit: u32) {
         self.tx.lock().queue.credits.begin(credit);
     }
+}
 
+impl Connection {
     /// Adds the credit that a header of the peer advertises.
     ///
     /// # Context
@@ -51,7 +56,7 @@ impl Connection {
     #[inline]
     pub(super) fn note_credits(self: &Arc<Self>, credit: u8) {
         // Without flow control, headers with credit cost no more than headers without.
-        if credit > 0 && self.peer_uses_credits.read_once() {
+        if credit > 0 && self.path.peer_uses_credits.read_once() {
             self.grant(credit);
         }
     }
@@ -63,7 +68,7 @@ impl Connection {
     /// Any context except hard interrupt.
     fn grant(self: &Arc<Self>, credit: u8) {
         self.node.stats.inc(Counter::IbRxCreditUpdates);
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         tx.queue.credits.grant(credit.into());
         self.transmit_and_unlock(tx);
     }
@@ -74,7 +79,7 @@ impl Connection {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn posted(self: &Arc<Self>, count: u32, all: u32) {
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         tx.queue.credits.posted(count, all);
         if tx.queue.credits.is_due() {
             self.transmit_and_unlock(tx);

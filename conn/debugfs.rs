@@ -71,13 +71,14 @@ struct Line<'a>(&'a Connection);
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connection = self.0;
-        let state = State::from_number(connection.state.load(Relaxed)).map_or("?", State::name);
-        let tx = connection.tx.lock();
+        let state =
+            State::from_number(connection.path.state.load(Relaxed)).map_or("?", State::name);
+        let tx = connection.path.tx.lock();
         let (ups, link) = (tx.times_up, tx.link.clone());
         let (unsent, unacked) = (tx.queue.unsent.len(), tx.queue.sent.len());
         let next_tx = tx.queue.state.next_sequence();
         drop(tx);
-        let next_rx = connection.rx.lock().next_sequence();
+        let next_rx = connection.path.rx.lock().next_sequence();
         f.write_fmt(fmt!(
             "{}: scope={} state={} ups={} next_tx={} acked={} unsent={} unacked={} next_rx={} fragment={} refusals={}",
             connection.key,
@@ -85,11 +86,11 @@ impl fmt::Display for Line<'_> {
             state,
             ups,
             next_tx,
-            connection.acked.load(Relaxed),
+            connection.path.acked.load(Relaxed),
             unsent,
             unacked,
             next_rx,
-            connection.fragment.load(Relaxed),
+            connection.path.fragment.load(Relaxed),
             connection.refusals().number(),
         ))?;
         match link {

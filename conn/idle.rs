@@ -8,7 +8,11 @@
 //! once. A sender looks the connection up again and makes a new one.
 
 use super::{
-    connection::Tx,
+    path::{
+        Path,
+        PathEvent,
+        Tx, //
+    },
     receive::RecvSide,
     table::PositionPlace,
     Connection,
@@ -18,8 +22,7 @@ use crate::{
     kapi::{
         sync::{
             cancel,
-            cancel_delayed,
-            ReadOnce, //
+            cancel_delayed, //
         },
         task::without_io,
         time, //
@@ -32,7 +35,8 @@ use crate::{
         idle::{
             IdleDecision,
             IdleProgress,
-            IdleSnapshot, //
+            IdleSnapshot,
+            IdleTimeouts, //
         },
         rx::Position, //
     },
@@ -43,10 +47,7 @@ use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
     workqueue::WorkItem, //
@@ -116,11 +117,11 @@ impl Node {
     ///
     /// Sleeps.
     fn check(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
-        match connection.check() {
+        match connection.path.check(self.idle_timeouts) {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
-                connection.idle.raise();
+                connection.path.events.set(PathEvent::Idle.bit());
                 connection.wake_worker();
             }
             IdleDecision::Forget => {
@@ -148,7 +149,7 @@ impl Node {
     /// Sleeps.
     fn forget(&self, connection: &Arc<Connection>, when: When) -> bool {
         // The current owner of the worker is about to change the connection.
-        let Some(mut worker) = connection.worker.try_lock() else {
+        let Some(mut worker) = connection.path.worker.try_lock() else {
             return false;
         };
         let was_up = when == When::Closed && worker.is_up();
@@ -156,7 +157,7 @@ impl Node {
             connection.handle(&mut worker, Event::Idle);
         }
         let closed = was_up && worker.is_down();
-        let place = match connection.leaves_position() {
+        let place = match connection.path.leaves_position() {
             true => PositionPlace::new().ok(),
             false => None,
         };
@@ -166,9 +167,13 @@ impl Node {
         // may be the peer's reaction to the closing above, so it does not count then.
         let may = worker.is_down()
             && (when == When::Always || now.tree.is_near_limit(&connection.key))
-            && (closed || connection.request.lock().is_none());
+            && (closed || connection.path.request.lock().is_none());
         let can_keep = place.is_some() && now.positions.has_room(&connection.key);
-        let last = if may { connection.end(can_keep) } else { None };
+        let last = if may {
+            connection.path.end(can_keep)
+        } else {
+            None
+        };
         let gone = last.and_then(|last| {
             now.begin_at = now.begin_at.max(last.next_tx);
             if let Some((position, place)) = last.position.zip(place) {
@@ -241,7 +246,20 @@ fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
 }
 
 impl Connection {
-    fn check(&self) -> IdleDecision {
+    /// Returns `true` if the connection takes no more messages: it was forgotten, or the module is
+    /// being unloaded.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.path.has_ended()
+    }
+}
+
+impl Path {
+    fn check(&self, idle_timeouts: IdleTimeouts) -> IdleDecision {
         let state = self.state.load(Relaxed);
         let activity = self.activity().unwrap_or_default();
         let mut tx = self.tx.lock();
@@ -258,19 +276,7 @@ impl Connection {
         };
         drop(rx);
         let now = time::monotonic_ns();
-        tx.idle_tracker
-            .check(&snapshot, now, self.node.idle_timeouts)
-    }
-
-    /// Returns `true` if the connection takes no more messages: it was forgotten, or the module is
-    /// being unloaded.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stop.read_once()
+        tx.idle_tracker.check(&snapshot, now, idle_timeouts)
     }
 
     /// Continues the sequence numbers of an earlier connection as far as necessary. Called with the
@@ -284,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Locks the connection and calls [`leaves_position`].
+    /// Locks the path and calls [`leaves_position`].
     ///
     /// # Context
     ///
@@ -308,9 +314,9 @@ impl Connection {
         {
             return None;
         }
-        // Code that queues a message or a request checks the flag under one of these locks.
+        // Code that queues a message or a request checks the event under one of these locks.
         let request = self.request.lock();
-        let ended = self.tx.end(&tx, || self.stop.store(true, Release));
+        let ended = self.tx.end(&tx, || self.events.set(PathEvent::Stop.bit()));
         drop(request);
         ended.then_some(Last {
             next_tx: marks.next_tx,

@@ -2,7 +2,7 @@
 
 //! Snapshots of a connection for the `RDS_INFO_*` tables.
 
-use super::Connection;
+use super::Path;
 use crate::{
     kapi::{
         sync::Walk,
@@ -45,7 +45,7 @@ pub(crate) struct MessageInfo {
     pub(crate) dport: u16,
 }
 
-/// Snapshot of a connection.
+/// Snapshot of a path.
 pub(crate) struct ConnInfo {
     pub(crate) next_tx: u64,
     pub(crate) next_rx: u64,
@@ -53,8 +53,8 @@ pub(crate) struct ConnInfo {
     pub(crate) flags: u8,
 }
 
-impl Connection {
-    /// Returns a snapshot of the connection.
+impl Path {
+    /// Returns a snapshot.
     ///
     /// A resting connection is shown as connected, like in C RDS, which keeps its queue pair. A
     /// flag of this module distinguishes it.
@@ -98,12 +98,12 @@ impl Connection {
         }
     }
 
-    /// Returns the path of the connection while it is up, or its last one while it rests.
+    /// Returns the RDMA path while the connection is up, or the last one while it rests.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(crate) fn path(&self) -> Option<RdmaPath> {
+    pub(crate) fn rdma_path(&self) -> Option<RdmaPath> {
         let tx = self.tx.lock();
         match &tx.link {
             Some(link) => Some(link.path()),

@@ -6,7 +6,8 @@
 
 use super::{
     Connection,
-    Node, //
+    Node,
+    Path, //
 };
 use crate::{
     kapi::{
@@ -64,7 +65,7 @@ impl Node {
     }
 }
 
-impl Connection {
+impl Path {
     /// Returns the signs of activity that the link reports. `None` if there is no link.
     ///
     /// # Context
@@ -75,14 +76,21 @@ impl Connection {
         Some(link?.activity())
     }
 
+    /// Returns `true` if the device is executing an RDMA operation.
+    pub(super) fn operates(&self) -> bool {
+        self.activity().is_some_and(|activity| activity.operates)
+    }
+}
+
+impl Connection {
     /// Checks for signs of life of the peer, if something waits for it.
     ///
     /// # Context
     ///
     /// Sleeps.
     fn listen(self: &Arc<Self>, limit: KeepaliveLimit) {
-        let mut tx = self.tx.lock();
-        let rx = self.rx.lock();
+        let mut tx = self.path.tx.lock();
+        let rx = self.path.rx.lock();
         let (partial, next_rx) = (rx.has_partial(), rx.next_sequence());
         drop(rx);
         let waits = tx.is_pending() || partial;
@@ -96,14 +104,14 @@ impl Connection {
         let unsent = tx.queue.unsent.front().map(|first| first.sequence);
         drop(tx);
         let activity = link.activity();
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }
         let snapshot = LinkSnapshot {
             times_up,
             through: Through {
-                acked: self.acked.load(Relaxed),
+                acked: self.path.acked.load(Relaxed),
                 next_rx,
             },
             waits,
@@ -139,7 +147,7 @@ impl Connection {
     /// for this very peer.
     fn send_keepalive(self: &Arc<Self>, times_up: u64) {
         let keepalive = Message::keepalive(self.pools());
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         if tx.link.is_none() || tx.times_up != times_up {
             return;
         }

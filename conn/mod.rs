@@ -10,13 +10,14 @@ mod cong_work;
 mod connection;
 mod credits;
 mod debugfs;
+mod event_mask;
 mod fault_limiter;
-mod flag;
 mod idle;
 mod info;
 mod keepalive;
 mod key;
 mod node;
+mod path;
 mod receive;
 mod recv_frame;
 mod recv_reserve;
@@ -33,10 +34,7 @@ mod violation;
 mod worker;
 pub(crate) mod xmit;
 
-pub(crate) use connection::{
-    Connection,
-    TxQueue, //
-};
+pub(crate) use connection::Connection;
 pub(crate) use debugfs::Views;
 pub(crate) use info::QueueKind;
 pub(crate) use key::{
@@ -47,6 +45,10 @@ pub(crate) use key::{
 pub(crate) use node::{
     NoConnection,
     Node, //
+};
+pub(crate) use path::{
+    Path,
+    TxQueue, //
 };
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;
@@ -65,6 +67,7 @@ pub(crate) use transport::{
     EndpointEvent,
     EndpointProgress,
     Link,
+    NextStep,
     Request,
     Transport, //
 };

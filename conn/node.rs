@@ -255,7 +255,7 @@ impl Node {
         if inserted.is_ok() {
             let position = connections.positions.remove(&key);
             let first = first_sequence(time::real_ns()).max(connections.begin_at);
-            fresh.begin(first, position);
+            fresh.path.begin(first, position);
         }
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, user, full))?;

@@ -211,7 +211,7 @@ impl Connection {
     fn note_violation(&self, violation: &Violation) {
         self.note_drop(violation.counter(), 1);
         if !matches!(violation, Violation::Broken) {
-            self.rx_failed.store(true, Relaxed);
+            self.path.rx_failed.store(true, Relaxed);
             pr_warn_ratelimited!(
                 self.log_limit,
                 "{}: dropping the connection: {}\n",
@@ -226,7 +226,7 @@ impl Connection {
         frame: RecvFrame<'_>,
         taken: &mut u32,
     ) -> Result<(), ReceiveError> {
-        if self.rx_failed.read_once() {
+        if self.path.rx_failed.read_once() {
             return Err(Violation::Broken.into());
         }
         let origin = frame.origin();
@@ -260,7 +260,7 @@ impl Connection {
     ) -> Result<(), ReceiveError> {
         // First, because a wrong acknowledgement must not cost the message that carries it.
         self.note_ack(header)?;
-        let mut guard = self.rx.lock();
+        let mut guard = self.path.rx.lock();
         let rx = &mut *guard;
         // If there is no memory for the message, it counts as not arrived, and comes again.
         let before = rx.state.clone();
@@ -274,7 +274,8 @@ impl Connection {
                 Complete::Nothing
             }
             Step::Congestion { offset, last } => {
-                self.peer_accepts_packed
+                self.path
+                    .peer_accepts_packed
                     .store(rx.state.takes_packed(), Relaxed);
                 drop(guard);
                 self.update_remote(offset, piece.payload(), last);
@@ -306,7 +307,7 @@ impl Connection {
         };
         if rx.state.take_ack_required() {
             self.node.stats.inc(Counter::RecvAckRequired);
-            self.ack_wanted.store(true, Relaxed);
+            self.path.ack_wanted.store(true, Relaxed);
         }
         let ack = rx.state.ack();
         drop(guard);
@@ -330,7 +331,7 @@ impl Connection {
         }
         // Stored last, so that only messages in the queue of their socket, or dropped for good, are
         // acknowledged.
-        self.ack.store(ack, Relaxed);
+        self.path.ack.store(ack, Relaxed);
         Ok(())
     }
 
@@ -345,7 +346,7 @@ impl Connection {
     /// Handles the acknowledgement that each header carries. 0 is none. An acknowledgement that is
     /// not new takes no lock.
     fn note_ack(self: &Arc<Self>, header: &Header) -> Result<(), Violation> {
-        if header.ack <= self.acked.read_once() {
+        if header.ack <= self.path.acked.read_once() {
             return Ok(());
         }
         self.handle_ack(header.ack).map_err(Violation::Ack)
@@ -456,9 +457,9 @@ impl Connection {
     ///
     /// May sleep.
     pub(crate) fn fill_recv_reserve(&self) {
-        let missing = self.rx.lock().reserve.missing();
+        let missing = self.path.rx.lock().reserve.missing();
         let reserve = RecvReserve::allocate(missing);
-        let old = core::mem::replace(&mut self.rx.lock().reserve, reserve);
+        let old = core::mem::replace(&mut self.path.rx.lock().reserve, reserve);
         drop(old);
     }
 
@@ -494,7 +495,7 @@ impl Connection {
         if self.is_congested(port) {
             return None;
         }
-        let tx = self.tx.lock();
+        let tx = self.path.tx.lock();
         let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
         drop(tx);
         match backlog {
@@ -511,11 +512,6 @@ impl Connection {
             scope: self.key.local_scope(),
         };
         self.node.shared.binds.lookup(self.key.net, &key)
-    }
-
-    /// Returns `true` if a message has arrived in part.
-    pub(crate) fn in_reassembly(&self) -> bool {
-        self.rx.lock().has_partial()
     }
 
     fn update_remote(self: &Arc<Self>, offset: u32, piece: &[u8], last: bool) {
@@ -540,17 +536,17 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn forget_partial(&self) {
-        let ack_known_to_peer = self.tx.lock().queue.state.take_ack_known_to_peer();
-        let mut rx = self.rx.lock();
+        let ack_known_to_peer = self.path.tx.lock().queue.state.take_ack_known_to_peer();
+        let mut rx = self.path.rx.lock();
         rx.state.note_ack_known_to_peer(ack_known_to_peer);
         rx.state.link_lost();
         let partial = rx.partial.take();
         let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());
         drop(rx);
         drop((partial, reserve));
-        self.rx_failed.store(false, Relaxed);
-        self.peer_accepts_packed.store(false, Relaxed);
-        self.ack.store(0, Relaxed);
+        self.path.rx_failed.store(false, Relaxed);
+        self.path.peer_accepts_packed.store(false, Relaxed);
+        self.path.ack.store(0, Relaxed);
         // A map may have arrived after the connection went down, or before it was up.
         self.forget_map();
     }

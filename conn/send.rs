@@ -9,7 +9,7 @@
 //! to send meanwhile leaves its message to that context, see [`TxLock`](super::tx_lock::TxLock).
 
 use super::{
-    connection::Tx,
+    path::Tx,
     send_token::Holding,
     Connection, //
 };
@@ -50,7 +50,7 @@ impl Connection {
         if message.dport == PING_PORT {
             self.send_map_before_ping();
         }
-        let Some(tx) = self.tx.try_lock() else {
+        let Some(tx) = self.path.tx.try_lock() else {
             return self.leave(message);
         };
         if self.has_ended() {
@@ -83,9 +83,9 @@ impl Connection {
     /// Those of [`Self::send`].
     #[cold]
     fn leave(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
-        self.tx.leave(message, || self.has_ended())?;
+        self.path.tx.leave(message, || self.has_ended())?;
         self.node.stats.inc(Counter::SendQueued);
-        if let Some((tx, token)) = self.tx.ask_and_lock() {
+        if let Some((tx, token)) = self.path.tx.ask_and_lock() {
             self.transmit_for_all(tx, token);
         }
         Ok(())
@@ -96,11 +96,11 @@ impl Connection {
     /// C RDS gets none: it takes a ping from this port for the handshake of RDS over TCP, and
     /// warns.
     pub(crate) fn probe(self: &Arc<Self>, count: u32) {
-        if !self.rx.lock().peer_is_rds_rust() {
+        if !self.path.rx.lock().peer_is_rds_rust() {
             return;
         }
         for _ in 0..count {
-            let tx = self.tx.lock();
+            let tx = self.path.tx.lock();
             let idle = tx.link.is_some() && tx.queue.unsent.is_empty();
             drop(tx);
             if !idle {
@@ -118,10 +118,10 @@ impl Connection {
 
     /// Posts after the link has room again or there is something new to post.
     pub(crate) fn resume(self: &Arc<Self>) {
-        if let Some(tx) = self.tx.try_lock() {
+        if let Some(tx) = self.path.tx.try_lock() {
             return self.transmit_and_unlock(tx);
         }
-        if let Some((tx, token)) = self.tx.ask_and_lock() {
+        if let Some((tx, token)) = self.path.tx.ask_and_lock() {
             self.transmit_for_all(tx, token);
         }
     }
@@ -131,7 +131,7 @@ impl Connection {
     pub(super) fn transmit_and_unlock(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>) {
         // The token is requested first, so that other senders may leave their messages to this
         // context.
-        let token = self.tx.ask();
+        let token = self.path.tx.ask();
         tx.transmit(self);
         self.finish_and_unlock(tx, token);
     }
@@ -155,7 +155,7 @@ impl Connection {
         mut tx: SpinLockBhGuard<'_, Tx>,
         token: Option<Holding>,
     ) {
-        let again = token.and_then(|token| self.tx.give_back(&mut tx, token));
+        let again = token.and_then(|token| self.path.tx.give_back(&mut tx, token));
         match again {
             None => Self::unlock(tx),
             Some(token) => self.transmit_again(tx, token),
@@ -172,7 +172,7 @@ impl Connection {
                 break;
             };
             tx.transmit(self);
-            left = self.tx.give_back(&mut tx, token);
+            left = self.path.tx.give_back(&mut tx, token);
         }
         self.want_link(&tx);
         // As in `want_link`. Not on the queue of the workers, which block for seconds.
@@ -184,7 +184,7 @@ impl Connection {
 
     /// Wakes the worker if messages of others wait for a link.
     fn want_link(self: &Arc<Self>, tx: &Tx) {
-        // With the lock held: the code that ends the connection sets the flag, takes the lock, and
+        // With the lock held: the code that ends the connection sets the event, takes the lock, and
         // then cancels the work items.
         if tx.needs_link() && !self.has_ended() {
             self.want();
@@ -205,15 +205,15 @@ impl Connection {
     /// Sends an acknowledgement if the peer has asked for one since the last call. The transport
     /// calls it after a run of frames.
     pub(crate) fn flush_ack(self: &Arc<Self>) {
-        if self.acked_in_run.read_once() != 0 {
-            self.acked_in_run.store(0, Relaxed);
+        if self.path.acked_in_run.read_once() != 0 {
+            self.path.acked_in_run.store(0, Relaxed);
         }
-        if !self.ack_wanted.read_once() || !self.ack_wanted.xchg(false, Full) {
+        if !self.path.ack_wanted.read_once() || !self.path.ack_wanted.xchg(false, Full) {
             return;
         }
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         tx.queue.ack_due = true;
-        let token = self.tx.ask();
+        let token = self.path.tx.ask();
         tx.transmit(self);
         let delayed = tx.queue.ack_due;
         self.finish_and_unlock(tx, token);
@@ -224,7 +224,7 @@ impl Connection {
 
     /// Sends a header without a message if the connection is up.
     pub(crate) fn send_header(self: &Arc<Self>) {
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         if tx.link.is_some() {
             tx.queue.ack_due = true;
             self.transmit_and_unlock(tx);
@@ -235,7 +235,7 @@ impl Connection {
     /// queued: an unsent map will carry the same content, or the connection is down and sends a map
     /// when it comes up.
     pub(crate) fn send_congestion_map(self: &Arc<Self>) -> bool {
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         if tx.link.is_none() {
             return false;
         }

@@ -7,7 +7,7 @@
 //! its [`Link`] carries messages.
 
 use super::{
-    flag::Flag,
+    event_mask::EventMask,
     Connection,
     TxQueue, //
 };
@@ -32,36 +32,20 @@ use core::net::Ipv6Addr;
 use kernel::{
     fmt,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
-/// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker reads
+/// Events of an endpoint. Any context sets them, also hard interrupt; the connection's worker takes
 /// them. Each one except the first is set at most once.
-pub(crate) struct EndpointProgress {
-    addr_unknown: Flag,
-    addr_resolved: Flag,
-    route_resolved: Flag,
-    established: Flag,
-    fault: Flag,
-    rejected: Flag,
-    moved: Flag,
-    lost: Flag,
-    ended: Atomic<bool>,
-}
+pub(crate) struct EndpointProgress(EventMask);
 
-/// An event of an endpoint.
+/// An event of an endpoint. They are taken in this order, in which they can happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndpointEvent {
-    /// The peer's address is not known yet, see [`Endpoint::resolve_again`].
-    AddrUnknown,
-    AddrResolved,
-    RouteResolved,
+    /// A step of the preparation has ended, and is not the last one: see [`Endpoint::next_step`].
+    Step,
+    /// The request can be sent: see [`Endpoint::connect`].
+    Prepared,
     Established,
     /// The peer has refused an operation of a local program.
     Fault,
@@ -71,32 +55,28 @@ pub(crate) enum EndpointEvent {
     Lost,
 }
 
-impl EndpointProgress {
-    pub(crate) const fn new() -> Self {
-        Self {
-            addr_unknown: Flag::new(),
-            addr_resolved: Flag::new(),
-            route_resolved: Flag::new(),
-            established: Flag::new(),
-            fault: Flag::new(),
-            rejected: Flag::new(),
-            moved: Flag::new(),
-            lost: Flag::new(),
-            ended: Atomic::new(false),
-        }
-    }
+impl EndpointEvent {
+    const ORDER: [Self; 7] = [
+        Self::Step,
+        Self::Prepared,
+        Self::Established,
+        Self::Fault,
+        Self::Rejected,
+        Self::Moved,
+        Self::Lost,
+    ];
 
-    fn flag(&self, step: EndpointEvent) -> &Flag {
-        match step {
-            EndpointEvent::AddrUnknown => &self.addr_unknown,
-            EndpointEvent::AddrResolved => &self.addr_resolved,
-            EndpointEvent::RouteResolved => &self.route_resolved,
-            EndpointEvent::Established => &self.established,
-            EndpointEvent::Fault => &self.fault,
-            EndpointEvent::Rejected => &self.rejected,
-            EndpointEvent::Moved => &self.moved,
-            EndpointEvent::Lost => &self.lost,
-        }
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl EndpointProgress {
+    /// Set for good when the endpoint has ended.
+    const ENDED: u32 = 1 << 31;
+
+    pub(crate) const fn new() -> Self {
+        Self(EventMask::new())
     }
 
     /// Records an event. The caller then wakes the connection's worker.
@@ -104,14 +84,12 @@ impl EndpointProgress {
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn set(&self, step: EndpointEvent) {
-        if matches!(
-            step,
-            EndpointEvent::Fault | EndpointEvent::Moved | EndpointEvent::Lost
-        ) {
-            self.end();
-        }
-        self.flag(step).raise();
+    pub(crate) fn set(&self, event: EndpointEvent) {
+        let ended = match event {
+            EndpointEvent::Fault | EndpointEvent::Moved | EndpointEvent::Lost => Self::ENDED,
+            _ => 0,
+        };
+        self.0.set(event.bit() | ended);
     }
 
     /// Marks the endpoint as closed, like an event that ends it.
@@ -120,7 +98,7 @@ impl EndpointProgress {
     ///
     /// Any context.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Relaxed);
+        self.0.set(Self::ENDED);
     }
 
     /// Returns `true` if the endpoint has ended. Later failures are expected then.
@@ -129,51 +107,50 @@ impl EndpointProgress {
     ///
     /// Any context.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Relaxed)
+        self.0.has(Self::ENDED)
     }
 
-    /// Takes the next recorded event, in the order in which events can happen.
-    pub(crate) fn take(&self) -> Option<EndpointEvent> {
-        const ORDER: [EndpointEvent; 8] = [
-            EndpointEvent::AddrUnknown,
-            EndpointEvent::AddrResolved,
-            EndpointEvent::RouteResolved,
-            EndpointEvent::Established,
-            EndpointEvent::Fault,
-            EndpointEvent::Rejected,
-            EndpointEvent::Moved,
-            EndpointEvent::Lost,
-        ];
-        ORDER.into_iter().find(|step| self.flag(*step).take())
+    /// Takes the next recorded event.
+    pub(super) fn take(&self) -> Option<EndpointEvent> {
+        let mut order = EndpointEvent::ORDER.into_iter();
+        order.find(|event| self.0.take(event.bit()))
     }
+}
+
+/// Result of [`Endpoint::next_step`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NextStep {
+    /// Another step has begun, which has its own time limit.
+    Begun,
+    /// The step has begun again, within its time limit.
+    Repeated,
+    /// The step has failed because the peer cannot be found. The endpoint has traced the reason.
+    Failed,
 }
 
 /// One attempt to connect, and the connection that it becomes.
 ///
+/// The request may need steps in advance, which depend on the transport: RDMA resolves the peer's
+/// address and then the route. The endpoint reports the end of each one.
+///
 /// Dropping an endpoint tears it down. When that is done nothing more arrives through it. Dropping
-/// sleeps, and only the owner of `Connection::worker` does it.
+/// sleeps, and only the owner of `Path::worker` does it.
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &EndpointProgress;
 
-    /// Tries again to resolve the peer's address.
+    /// Continues to prepare the request, after [`EndpointEvent::Step`].
     ///
     /// # Errors
     ///
-    /// - `ETIMEDOUT` if the time limit is over.
+    /// Those of the transport. The attempt has failed.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn resolve_again(&mut self) -> Result;
+    fn next_step(&mut self) -> Result<NextStep>;
 
-    /// Starts to resolve the route. The address has been resolved.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    fn resolve_route(&self) -> Result;
-
-    /// Prepares receives and sends the connection request. The route has been resolved.
+    /// Makes the endpoint ready to receive and sends the connection request, after
+    /// [`EndpointEvent::Prepared`].
     ///
     /// # Context
     ///
@@ -258,7 +235,7 @@ pub(crate) trait Link: Send + Sync {
     ///
     /// # Context
     ///
-    /// Any context except hard interrupt, with `Connection::tx` held.
+    /// Any context except hard interrupt, with `Path::tx` held.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
 }
 
@@ -351,7 +328,7 @@ pub(crate) trait Transport: Send + Sync {
     /// Process context.
     fn for_each_pools(&self, _each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
 
-    /// Creates an endpoint and starts to resolve the peer's address.
+    /// Creates an endpoint, which starts to prepare its connection request.
     ///
     /// # Errors
     ///
@@ -361,7 +338,7 @@ pub(crate) trait Transport: Send + Sync {
     /// # Context
     ///
     /// May sleep.
-    fn resolve(self: Arc<Self>, _connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, _connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         Err(Errno::NetUnreachable.into())
     }
 }

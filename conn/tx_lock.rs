@@ -57,8 +57,8 @@ pub(super) struct TxLock<T> {
 impl<T: SendSide> TxLock<T> {
     pub(super) fn new(tx: T) -> impl PinInit<Self> {
         pin_init!(Self {
-            tx <- new_spinlock_bh!(tx, "Connection::tx"),
-            inbox <- new_spinlock_bh!(Fifo::new(), "Connection::inbox"),
+            tx <- new_spinlock_bh!(tx, "Path::tx"),
+            inbox <- new_spinlock_bh!(Fifo::new(), "Path::inbox"),
             mail: Atomic::new(0),
             token: SendToken::new(),
         })

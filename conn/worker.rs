@@ -3,14 +3,16 @@
 //! The worker that brings a connection up and down.
 //!
 //! Each connection has one work item. It feeds events to the state machine of `proto::connect` and
-//! carries out its actions, one by one, in process context. An event source sets a flag and wakes
-//! the worker, so CM and completion handlers never wait for it.
+//! carries out its actions, one by one, in process context. A source of events sets them in a mask
+//! and wakes the worker, so CM and completion handlers never wait for it.
 
 use super::{
     info::BATCH,
+    path::PathEvent,
     transport::{
         Endpoint,
         EndpointEvent,
+        NextStep,
         Request, //
     },
     Connection, //
@@ -47,10 +49,7 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Relaxed,
-            Release, //
-        },
+        atomic::Relaxed,
         Arc, //
     },
     workqueue::WorkItem, //
@@ -117,9 +116,9 @@ impl WorkItem<1> for Connection {
             this.work();
             // The timer may have fired early, or the worker may have set a new deadline meanwhile.
             // The worker lock keeps the deadline stable while the timer is armed again.
-            let _worker = this.worker.lock();
-            let deadline = this.deadline.load(Relaxed);
-            if deadline != 0 && !this.stop.load(Relaxed) {
+            let _worker = this.path.worker.lock();
+            let deadline = this.path.deadline.load(Relaxed);
+            if deadline != 0 && !this.has_ended() {
                 // The kernel counts in jiffies, so the timer may fire early by the monotonic clock.
                 let left = deadline.saturating_sub(time::monotonic_ns());
                 // CAST: a delay that was given in 32 bits of milliseconds.
@@ -135,7 +134,7 @@ impl WorkItem<3> for Connection {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            let (tx, token) = this.tx.take_over();
+            let (tx, token) = this.path.tx.take_over();
             this.transmit_for_all(tx, token);
         });
     }
@@ -157,7 +156,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.tx_requested.raise();
+        self.path.events.set(PathEvent::Wanted.bit());
         self.wake_worker();
     }
 
@@ -167,7 +166,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
-        self.reset.raise();
+        self.path.events.set(PathEvent::Reset.bit());
         self.wake_worker();
     }
 
@@ -184,8 +183,8 @@ impl Connection {
         self: &Arc<Self>,
         request: KBox<dyn Request>,
     ) -> Result<(), KBox<dyn Request>> {
-        let mut waiting = self.request.lock();
-        if waiting.is_some() || self.stop.load(Relaxed) {
+        let mut waiting = self.path.request.lock();
+        if waiting.is_some() || self.has_ended() {
             return Err(request);
         }
         *waiting = Some(request);
@@ -200,17 +199,17 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_stop(self: &Arc<Self>) {
-        self.stop.store(true, Release);
+        self.path.events.set(PathEvent::Stop.bit());
         self.wake_worker();
     }
 
     /// Handles events until there are none.
     fn work(self: &Arc<Self>) {
-        let mut worker = self.worker.lock();
+        let mut worker = self.path.worker.lock();
         while let Some(event) = self.next_event(&mut worker) {
             self.handle(&mut worker, event);
         }
-        if self.stop.load(Relaxed) {
+        if self.has_ended() {
             // The worker no longer takes requests, and no other one can come.
             self.reject_request();
         }
@@ -222,7 +221,7 @@ impl Connection {
     ///
     /// Sleeps.
     pub(super) fn reject_request(&self) -> bool {
-        let request = self.request.lock().take();
+        let request = self.path.request.lock().take();
         // Dropping the request would not ensure that the answer is sent.
         request.is_some_and(|mut request| {
             request.reject(self);
@@ -238,15 +237,15 @@ impl Connection {
         };
         let inputs = Inputs {
             lower: self.is_lower(),
-            pending: self.is_pending() || (event == Event::Idle && self.operates()),
+            pending: self.path.is_pending() || (event == Event::Idle && self.path.operates()),
             wait_ms,
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
         };
         let before = worker.machine.state();
         let outcome = worker.machine.handle(event, &inputs);
-        self.state.store(outcome.state as u32, Relaxed);
-        if before != outcome.state {
+        self.path.state.store(outcome.state as u32, Relaxed);
+        if before != outcome.state || event == Event::Step {
             let conn = self.key.traced();
             trace::conn_state(&conn, event, before, outcome.state);
         }
@@ -266,7 +265,7 @@ impl Connection {
         }
         let attempts = !matches!(outcome.state, State::Down | State::Waiting | State::Up);
         if attempts && before != outcome.state {
-            self.tx.lock().idle_path = None;
+            self.path.tx.lock().idle_path = None;
         }
         if let Some(user) = worker.counted.take_if(|_| !attempts) {
             self.node.connections.lock().tree.end_attempt(user);
@@ -277,7 +276,7 @@ impl Connection {
     /// it has been up. Returns 0 if the attempt may begin. Otherwise returns the time in
     /// milliseconds after which to ask again.
     fn begin_attempt(&self, worker: &mut Worker) -> u32 {
-        let Some(user) = self.creator.filter(|_| self.tx.lock().times_up == 0) else {
+        let Some(user) = self.creator.filter(|_| self.path.tx.lock().times_up == 0) else {
             return 0;
         };
         let repeated = worker.machine.has_failed();
@@ -297,54 +296,54 @@ impl Connection {
     }
 
     fn next_event(&self, worker: &mut Worker) -> Option<Event> {
-        if self.stop.load(Relaxed) {
+        if self.has_ended() {
             return (worker.machine.state() != State::Down).then_some(Event::Stop);
         }
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.reset.take() && worker.is_up() {
+        if self.path.events.take(PathEvent::Reset.bit()) && worker.is_up() {
             pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
-            self.tx_requested.raise();
+            self.path.events.set(PathEvent::Wanted.bit());
             return Some(Event::Lost);
         }
-        let event = worker
-            .endpoint
-            .as_mut()
-            .and_then(|e| self.endpoint_event(&mut **e));
+        let event = self.endpoint_event(worker);
         if event.is_some() {
             return event;
         }
         if self.has_request() {
             return Some(Event::Request);
         }
-        let deadline = self.deadline.load(Relaxed);
+        let deadline = self.path.deadline.load(Relaxed);
         if deadline != 0 && time::monotonic_ns() >= deadline {
-            self.deadline.store(0, Relaxed);
+            self.path.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.tx_requested.take() {
+        if self.path.events.take(PathEvent::Wanted.bit()) {
             return Some(Event::Wanted);
         }
-        self.idle.take().then_some(Event::Idle)
+        let idle = self.path.events.take(PathEvent::Idle.bit());
+        idle.then_some(Event::Idle)
     }
 
     /// Takes the next event of the endpoint that concerns the state machine.
-    fn endpoint_event(&self, endpoint: &mut dyn Endpoint) -> Option<Event> {
+    fn endpoint_event(&self, worker: &mut Worker) -> Option<Event> {
         loop {
+            let endpoint = worker.endpoint.as_mut()?;
             return Some(match endpoint.progress().take()? {
-                EndpointEvent::AddrUnknown => match endpoint.resolve_again() {
+                EndpointEvent::Step => match endpoint.next_step() {
+                    Ok(NextStep::Begun) => Event::Step,
                     // Another event may have been recorded meanwhile.
-                    Ok(()) => continue,
+                    Ok(NextStep::Repeated) => continue,
+                    Ok(NextStep::Failed) => Event::Lost,
                     Err(error) => {
-                        self.note_failure("address error", error);
+                        self.note_failed_attempt(worker, Action::Prepare, error);
                         Event::Lost
                     }
                 },
-                EndpointEvent::AddrResolved => Event::AddrResolved,
-                EndpointEvent::RouteResolved => Event::RouteResolved,
+                EndpointEvent::Prepared => Event::Prepared,
                 EndpointEvent::Established => Event::Established,
                 EndpointEvent::Fault => Event::Fault,
                 EndpointEvent::Rejected => Event::Rejected,
@@ -357,7 +356,7 @@ impl Connection {
     /// Returns `true` if the peer waits for an answer to a request.
     fn has_request(&self) -> bool {
         let ended = {
-            let mut waiting = self.request.lock();
+            let mut waiting = self.path.request.lock();
             match &*waiting {
                 None => return false,
                 Some(request) if !request.has_ended() => return true,
@@ -370,23 +369,9 @@ impl Connection {
         false
     }
 
-    /// Returns `true` if the device is executing an RDMA operation.
-    fn operates(&self) -> bool {
-        self.activity().is_some_and(|activity| activity.operates)
-    }
-
-    /// Returns `true` if messages wait to be sent or acknowledged.
-    fn is_pending(&self) -> bool {
-        self.tx.lock().is_pending()
-    }
-
     fn act(self: &Arc<Self>, worker: &mut Worker, action: Action) {
         let result = match action {
-            Action::Resolve => self.resolve(worker),
-            Action::ResolveRoute => match &worker.endpoint {
-                Some(endpoint) => endpoint.resolve_route(),
-                None => Ok(()),
-            },
+            Action::Prepare => self.prepare(worker),
             Action::Connect => match &mut worker.endpoint {
                 Some(endpoint) => endpoint.connect(),
                 None => Ok(()),
@@ -407,14 +392,14 @@ impl Connection {
             Action::Arm(delay_ms) => {
                 let delay_ns = u64::from(delay_ms).saturating_mul(1_000_000);
                 let deadline = time::monotonic_ns().saturating_add(delay_ns);
-                self.deadline.store(deadline.max(1), Relaxed);
+                self.path.deadline.store(deadline.max(1), Relaxed);
                 // The kernel's timer may fire early by the monotonic clock, so it is set 1 ms late.
                 let delay_ms = delay_ms.saturating_add(1);
                 self.node.workers.arm::<_, 1>(self.clone(), delay_ms);
                 Ok(())
             }
             Action::Disarm => {
-                self.deadline.store(0, Relaxed);
+                self.path.deadline.store(0, Relaxed);
                 Ok(())
             }
             Action::GoneUp => {
@@ -428,29 +413,34 @@ impl Connection {
         };
         if let Err(error) = result {
             worker.failed = true;
-            self.note_failure("connect", error);
-            // The following attempts fail most likely for the same reason, so only the first is
-            // logged.
-            if !worker.attempt_logged && may_print(About::Attempt) {
-                worker.attempt_logged = true;
-                pr_info!(
-                    "{}: cannot connect ({:?}: {:?}), trying again\n",
-                    self.key,
-                    action,
-                    error
-                );
-            }
+            self.note_failed_attempt(worker, action, error);
         }
     }
 
-    fn resolve(self: &Arc<Self>, worker: &mut Worker) -> Result {
+    /// Traces that an action has failed, and logs it unless an earlier one was logged: the following
+    /// attempts fail most likely for the same reason.
+    #[cold]
+    fn note_failed_attempt(&self, worker: &mut Worker, action: Action, error: Error) {
+        self.note_failure("connect", error);
+        if !worker.attempt_logged && may_print(About::Attempt) {
+            worker.attempt_logged = true;
+            pr_info!(
+                "{}: cannot connect ({:?}: {:?}), trying again\n",
+                self.key,
+                action,
+                error
+            );
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, worker: &mut Worker) -> Result {
         let transport = self.node.transports.get(self.key.transport).ok_or(ENODEV)?;
-        worker.endpoint = Some(transport.clone().resolve(self)?);
+        worker.endpoint = Some(transport.clone().prepare(self)?);
         Ok(())
     }
 
     fn accept(self: &Arc<Self>, worker: &mut Worker) -> Result {
-        let request = self.request.lock().take();
+        let request = self.path.request.lock().take();
         let mut request = request.ok_or(ENODEV)?;
         worker.endpoint = Some(request.accept(self)?);
         Ok(())
@@ -465,16 +455,16 @@ impl Connection {
         worker.attempt_logged = false;
         self.refusals.store(0, Relaxed);
         self.fault_limiter.recover();
-        self.fragment.store(link.fragment().bytes(), Relaxed);
+        self.path.fragment.store(link.fragment().bytes(), Relaxed);
         // An endpoint that has ended already may have ended because of a lack of memory.
         if worker
             .endpoint
             .as_ref()
             .is_some_and(|e| !e.progress().has_ended())
         {
-            self.lacks_large_pieces.store(false, Relaxed);
+            self.path.lacks_large_pieces.store(false, Relaxed);
         }
-        let mut tx = self.tx.lock();
+        let mut tx = self.path.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
         let mut again = Fifo::new();
@@ -498,7 +488,7 @@ impl Connection {
     fn go_down(&self) {
         // Acknowledged messages do not count as pending.
         while self.drop_acked() {}
-        let mut guard = self.tx.lock();
+        let mut guard = self.path.tx.lock();
         let tx = &mut *guard;
         let link = tx.link.take();
         let queue = &mut tx.queue;
@@ -526,7 +516,7 @@ impl Connection {
         }
         if tx.is_pending() {
             // A message may have been queued since the state machine checked.
-            self.tx_requested.raise();
+            self.path.events.set(PathEvent::Wanted.bit());
         }
         let path = link.as_ref().map(|link| link.path());
         tx.idle_path = path.filter(|_| !tx.is_pending());

@@ -2,7 +2,7 @@
 
 //! Transmission: builds the frames of a connection and hands them to its link.
 //!
-//! [`transmit`] is called with `Connection::tx` held. `proto/xmit.rs` says what goes next. The link
+//! [`transmit`] is called with `Path::tx` held. `proto/xmit.rs` says what goes next. The link
 //! passes a [`FrameSink`]: it takes frames and work requests as long as the link has room, and
 //! gives them to the device together. If there is no room, or the peer has granted no credits, the
 //! rest stays queued; the event that changes this transmits again.
@@ -169,12 +169,12 @@ impl Unsent for View<'_> {
 
     #[inline]
     fn can_pack(&self) -> bool {
-        self.connection.peer_accepts_packed() && self.queue.can_pack()
+        self.connection.path.peer_accepts_packed() && self.queue.can_pack()
     }
 
     #[inline]
     fn can_delay(&self) -> bool {
-        self.connection.peer_accepts_packed() && self.queue.can_delay()
+        self.connection.path.peer_accepts_packed() && self.queue.can_delay()
     }
 
     #[inline]
@@ -192,7 +192,7 @@ impl Unsent for View<'_> {
 ///
 /// # Context
 ///
-/// Any context except hard interrupt, with `Connection::tx` held.
+/// Any context except hard interrupt, with `Path::tx` held.
 #[inline]
 pub(crate) fn transmit<S: FrameSink>(
     connection: &Connection,
@@ -214,7 +214,7 @@ fn add_frames<S: FrameSink>(
     queue: &mut TxQueue,
     sink: &mut S,
 ) -> Result<(), XmitError> {
-    let ack = connection.ack();
+    let ack = connection.path.ack();
     let mut copied = 0u32;
     loop {
         let view = View { connection, queue };

@@ -29,6 +29,7 @@ use crate::{
         Endpoint,
         EndpointProgress,
         Link,
+        NextStep,
         Request, //
     },
     kapi::{
@@ -147,6 +148,40 @@ impl IbEndpoint {
         Ok(())
     }
 
+    /// Tries again to resolve the peer's address. Returns `ETIMEDOUT` if the time limit is over. May
+    /// sleep.
+    fn resolve_again(&mut self) -> Result {
+        self.section = Some(self.transport.section()?);
+        // A CM id resolves an address only once. The new id must have the device of the old one.
+        self.id = CmId::new(self.events.clone())?;
+        self.ask_for_address()?;
+        let device = self.id.device().ok_or(ENODEV)?;
+        match &self.device {
+            Some(used) if used.device.id == device.id() => {
+                self.section = None;
+                Ok(())
+            }
+            _ => Err(ENODEV),
+        }
+    }
+
+    /// Starts to resolve the route. The address has been resolved. May sleep.
+    fn resolve_route(&self) -> Result {
+        if self.id.is_multicast() {
+            return Err(EINVAL);
+        }
+        // The address is resolved, so messages of deferred CM ids may have a route again.
+        if let Some(device) = self.id.device() {
+            self.transport.parking.sweep(device.id());
+        }
+        // The request of `connect` would put soft-RoCE's QP1 into an error state permanently.
+        if !self.id.path_is_up() {
+            return Err(Errno::NetDown.into());
+        }
+        self.id.set_service_type(self.events.connection.key.tos);
+        self.id.resolve_route(ROUTE_TIMEOUT_MS)
+    }
+
     /// Creates the queue pair and posts receives. Returns the credits to offer: 0 without flow
     /// control, which needs that the peer has `wanted` it, as far as known. May sleep.
     fn prepare(&mut self, wanted: bool) -> Result<(Arc<Device>, u32)> {
@@ -172,7 +207,7 @@ impl IbEndpoint {
         );
         // New messages are placed in memory of this device; those in the queue will be copied.
         self.events.connection.set_pools(&device.pools)?;
-        self.events.connection.begin_credits(controlled);
+        self.events.connection.path.begin_credits(controlled);
         // Without RNR retries a frame that finds no receive ends the connection.
         let least = match needed {
             true => Least::Needed(config.max_recv_wr),
@@ -190,14 +225,14 @@ impl IbEndpoint {
         // From here on the queue pair has to be closed.
         self.qp = Some(qp);
         posted?;
-        let credit = self.events.connection.offer_credits();
+        let credit = self.events.connection.path.offer_credits();
         if !controlled || credit >= Credits::LEAST {
             return Ok((device, credit));
         }
         if needed {
             return Err(ENOMEM);
         }
-        self.events.connection.begin_credits(false);
+        self.events.connection.path.begin_credits(false);
         Ok((device, 0))
     }
 
@@ -242,35 +277,16 @@ impl Endpoint for IbEndpoint {
         &self.events.progress
     }
 
-    fn resolve_again(&mut self) -> Result {
-        self.section = Some(self.transport.section()?);
-        // A CM id resolves an address only once. The new id must have the device of the old one.
-        self.id = CmId::new(self.events.clone())?;
-        self.ask_for_address()?;
-        let device = self.id.device().ok_or(ENODEV)?;
-        match &self.device {
-            Some(used) if used.device.id == device.id() => {
-                self.section = None;
-                Ok(())
-            }
-            _ => Err(ENODEV),
+    fn next_step(&mut self) -> Result<NextStep> {
+        if self.events.has_address() {
+            self.resolve_route()?;
+            return Ok(NextStep::Begun);
         }
-    }
-
-    fn resolve_route(&self) -> Result {
-        if self.id.is_multicast() {
-            return Err(EINVAL);
+        if let Err(error) = self.resolve_again() {
+            self.events.connection.note_failure("address error", error);
+            return Ok(NextStep::Failed);
         }
-        // The address is resolved, so messages of deferred CM ids may have a route again.
-        if let Some(device) = self.id.device() {
-            self.transport.parking.sweep(device.id());
-        }
-        // The request of `connect` would put soft-RoCE's QP1 into an error state permanently.
-        if !self.id.path_is_up() {
-            return Err(Errno::NetDown.into());
-        }
-        self.id.set_service_type(self.events.connection.key.tos);
-        self.id.resolve_route(ROUTE_TIMEOUT_MS)
+        Ok(NextStep::Repeated)
     }
 
     fn connect(&mut self) -> Result {
@@ -390,7 +406,7 @@ impl Request for IncomingConnection {
         )?;
         endpoint.use_device()?;
         let (device, credit) = endpoint.prepare(self.credit > 0)?;
-        connection.take_offer(self.credit);
+        connection.path.take_offer(self.credit);
         let key = &connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),

@@ -50,6 +50,8 @@ use kernel::{
 pub(super) struct EndpointShared {
     pub(super) connection: Arc<Connection>,
     pub(super) progress: EndpointProgress,
+    /// The CM has resolved the peer's address. Set before the end of the step is recorded.
+    has_address: Atomic<bool>,
     /// Private data of the local request, compared with the reply. Empty on the passive side.
     pub(super) proposed: SetOnce<Private>,
     /// Payload bytes of a fragment: as agreed, once the connection is established.
@@ -81,8 +83,9 @@ impl EndpointShared {
             Self {
                 connection: connection.clone(),
                 progress: EndpointProgress::new(),
+                has_address: Atomic::new(false),
                 proposed: SetOnce::new(),
-                fragment: Atomic::new(connection.largest_fragments(fragment).bytes()),
+                fragment: Atomic::new(connection.path.largest_fragments(fragment).bytes()),
                 version: SetOnce::new(),
                 active_side_first: Atomic::new(false),
                 peer_has_no_responder: Atomic::new(false),
@@ -97,6 +100,12 @@ impl EndpointShared {
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
         FragmentSize::at_most(self.fragment.read_once())
+    }
+
+    /// Returns `true` once the peer's address is resolved. The worker calls this at the end of a
+    /// step. Any context.
+    pub(super) fn has_address(&self) -> bool {
+        self.has_address.load(Relaxed)
     }
 
     /// Returns the version once it is agreed. Any context.
@@ -192,7 +201,7 @@ impl EndpointShared {
             Ok((Ok(agreed), credit)) => {
                 self.limit_fragment(agreed.fragment);
                 let _: bool = self.version.populate(agreed.version);
-                self.connection.take_offer(credit);
+                self.connection.path.take_offer(credit);
                 true
             }
             Ok((Err(reject), _)) => {
@@ -224,9 +233,12 @@ impl CmHandler for EndpointShared {
             self.connection.note_error(what, code);
         }
         let step = match event {
-            CmEvent::AddrResolved => EndpointEvent::AddrResolved,
-            CmEvent::AddrUnknown => EndpointEvent::AddrUnknown,
-            CmEvent::RouteResolved => EndpointEvent::RouteResolved,
+            CmEvent::AddrResolved => {
+                self.has_address.store(true, Relaxed);
+                EndpointEvent::Step
+            }
+            CmEvent::AddrUnknown => EndpointEvent::Step,
+            CmEvent::RouteResolved => EndpointEvent::Prepared,
             // The active side's congestion map follows; it establishes the connection.
             CmEvent::Established { .. }
                 if self.is_passive() && self.active_side_first.load(Relaxed) =>

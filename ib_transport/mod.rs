@@ -23,7 +23,7 @@
 //!
 //! # Context
 //!
-//! Completions run in softirq and take `Connection::tx`. The CM calls its handlers in
+//! Completions run in softirq and take `Path::tx`. The CM calls its handlers in
 //! process context; they record the event and wake the worker.
 
 //! # Files

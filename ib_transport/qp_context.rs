@@ -120,7 +120,7 @@ impl QpContext {
     /// Requests a buffer for `len` bytes of payload. The worker makes room for it, and resumes
     /// transmission. Any context.
     pub(super) fn await_buffer(&self, len: u32) {
-        // Called with `Connection::tx` held, so no other length is stored meanwhile.
+        // Called with `Path::tx` held, so no other length is stored meanwhile.
         if len.max(1) > self.wanted.load(Relaxed) {
             self.wanted.store(len.max(1), Relaxed);
         }
@@ -163,7 +163,7 @@ impl QpContext {
     #[cold]
     pub(super) fn give_up_for_memory(&self, what: &str, error: Error) {
         if self.events.fragment() != FragmentSize::K4 {
-            self.connection.note_lack_of_large_pieces();
+            self.connection.path.note_lack_of_large_pieces();
         }
         self.give_up(what, error);
     }

@@ -271,7 +271,7 @@ impl QpContext {
             // not connected yet.
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
-        let timeout = if this.connection.in_reassembly() {
+        let timeout = if this.connection.path.in_reassembly() {
             Some(STARVED_TIMEOUT)
         } else if this.events.fragment() != FragmentSize::K4 {
             Some(LONG_STARVED_TIMEOUT)

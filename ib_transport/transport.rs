@@ -122,7 +122,7 @@ impl Transport for Ib {
         each(&"none", self.unmapped.pools());
     }
 
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         IbEndpoint::resolve(&self, connection)
     }
 }

@@ -456,7 +456,7 @@ impl RdmaOp {
     }
 
     /// Orders the notification behind that of `last`, the previously posted operation. Called with
-    /// `Connection::tx` held, before the first work request is posted.
+    /// `Path::tx` held, before the first work request is posted.
     pub(crate) fn order_notification(&mut self, last: &mut Option<Arc<OpStatus>>) {
         let Some(notifier) = self.notifier.take() else {
             return;

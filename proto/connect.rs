@@ -42,10 +42,8 @@ pub(crate) enum State {
     Down,
     /// The timer runs until the next attempt.
     Waiting,
-    /// The local endpoint resolves the peer's address.
-    ResolvingAddr,
-    /// The local endpoint resolves the route to the peer.
-    ResolvingRoute,
+    /// The local endpoint prepares its request, in steps that depend on the transport.
+    Preparing,
     /// The local request is sent.
     Connecting,
     /// The peer's request is accepted, and its confirmation is outstanding.
@@ -56,11 +54,10 @@ pub(crate) enum State {
 
 impl State {
     /// All states, ordered by their numbers.
-    pub(crate) const ALL: [State; 7] = [
+    pub(crate) const ALL: [State; 6] = [
         State::Down,
         State::Waiting,
-        State::ResolvingAddr,
-        State::ResolvingRoute,
+        State::Preparing,
         State::Connecting,
         State::Accepting,
         State::Up,
@@ -76,8 +73,7 @@ impl State {
         match self {
             State::Down => "down",
             State::Waiting => "waiting",
-            State::ResolvingAddr => "resolving-addr",
-            State::ResolvingRoute => "resolving-route",
+            State::Preparing => "preparing",
             State::Connecting => "connecting",
             State::Accepting => "accepting",
             State::Up => "up",
@@ -92,10 +88,10 @@ pub(crate) enum Event {
     Wanted,
     /// The peer requests a connection, and its request is valid.
     Request,
-    /// The endpoint has resolved the address.
-    AddrResolved,
-    /// The endpoint has resolved the route.
-    RouteResolved,
+    /// The endpoint has begun another step of its preparation.
+    Step,
+    /// The endpoint can send its request.
+    Prepared,
     /// The endpoint is connected.
     Established,
     /// The peer has refused an operation of a local program, which ends the endpoint.
@@ -121,8 +117,8 @@ impl Event {
         match self {
             Event::Wanted => "wanted",
             Event::Request => "request",
-            Event::AddrResolved => "address resolved",
-            Event::RouteResolved => "route resolved",
+            Event::Step => "step",
+            Event::Prepared => "prepared",
             Event::Established => "established",
             Event::Fault => "fault",
             Event::Rejected => "rejected",
@@ -138,10 +134,8 @@ impl Event {
 /// Action that the caller has to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Create an endpoint and start to resolve the peer's address.
-    Resolve,
-    /// Start to resolve the route.
-    ResolveRoute,
+    /// Create an endpoint, which starts to prepare its request.
+    Prepare,
     /// Prepare the endpoint for receiving and send the request.
     Connect,
     /// Make the endpoint from the peer's request, prepare it for receiving, and send the reply.
@@ -211,7 +205,7 @@ pub(crate) struct Timing {
     pub(crate) backoff_min_ms: u32,
     /// Longest backoff.
     pub(crate) backoff_max_ms: u32,
-    /// Timeout of one step of the handshake.
+    /// Timeout of one step of the preparation or of the handshake.
     pub(crate) watchdog_ms: u32,
 }
 
@@ -286,11 +280,10 @@ impl Machine {
     pub(crate) fn handle(&mut self, event: Event, inputs: &Inputs) -> Outcome {
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         match (self.state, event) {
-            (State::Down, Event::Wanted) => self.resolve(inputs),
+            (State::Down, Event::Wanted) => self.prepare(inputs),
             (
                 State::Waiting
-                | State::ResolvingAddr
-                | State::ResolvingRoute
+                | State::Preparing
                 | State::Connecting
                 | State::Accepting
                 | State::Up,
@@ -305,22 +298,18 @@ impl Machine {
                 self.enter(State::Accepting, [Action::Accept, watchdog])
             }
             // The local request is not sent yet, or has to yield, or the peer has started over.
-            (
-                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
-                Event::Request,
-            ) => self.enter(
-                State::Accepting,
-                [Action::Teardown, Action::Accept, watchdog],
-            ),
+            (State::Preparing | State::Connecting | State::Accepting, Event::Request) => self
+                .enter(
+                    State::Accepting,
+                    [Action::Teardown, Action::Accept, watchdog],
+                ),
             (State::Up, Event::Request) => self.enter(
                 State::Accepting,
                 [Action::GoneDown, Action::Teardown, Action::Accept, watchdog],
             ),
 
-            (State::ResolvingAddr, Event::AddrResolved) => {
-                self.enter(State::ResolvingRoute, [Action::ResolveRoute, watchdog])
-            }
-            (State::ResolvingRoute, Event::RouteResolved) => {
+            (State::Preparing, Event::Step) => self.stay([watchdog]),
+            (State::Preparing, Event::Prepared) => {
                 self.may_cross = true;
                 self.enter(State::Connecting, [Action::Connect, watchdog])
             }
@@ -337,11 +326,11 @@ impl Machine {
                 self.may_cross = false;
                 self.stay([])
             }
-            (State::Waiting, Event::Timer) if inputs.pending => self.resolve(inputs),
+            (State::Waiting, Event::Timer) if inputs.pending => self.prepare(inputs),
             (State::Waiting, Event::Timer) => self.enter(State::Down, []),
 
             (
-                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+                State::Preparing | State::Connecting | State::Accepting,
                 Event::Lost | Event::Fault | Event::Timer,
             )
             | (State::Connecting | State::Accepting, Event::Rejected) => {
@@ -349,10 +338,7 @@ impl Machine {
             }
             (State::Up, Event::Lost | Event::Rejected) => self.link_failed(inputs),
 
-            (
-                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
-                Event::Moved,
-            ) => {
+            (State::Preparing | State::Connecting | State::Accepting, Event::Moved) => {
                 // Failures so far say nothing about the new device.
                 self.backoff_ms = 0;
                 self.attempt_failed(inputs)
@@ -380,8 +366,7 @@ impl Machine {
             (
                 State::Down
                 | State::Waiting
-                | State::ResolvingAddr
-                | State::ResolvingRoute
+                | State::Preparing
                 | State::Connecting
                 | State::Accepting
                 | State::Up,
@@ -390,45 +375,20 @@ impl Machine {
 
             (State::Down, Event::Stop) => self.stay([]),
             (State::Waiting, Event::Stop) => self.enter(State::Down, [Action::Disarm]),
-            (
-                State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
-                Event::Stop,
-            ) => self.enter(State::Down, [Action::Teardown, Action::Disarm]),
+            (State::Preparing | State::Connecting | State::Accepting, Event::Stop) => {
+                self.enter(State::Down, [Action::Teardown, Action::Disarm])
+            }
             (State::Up, Event::Stop) => self.enter(
                 State::Down,
                 [Action::GoneDown, Action::Teardown, Action::Disarm],
             ),
 
             (
-                State::Down
-                | State::Waiting
-                | State::ResolvingRoute
-                | State::Connecting
-                | State::Accepting
-                | State::Up,
-                Event::AddrResolved,
+                State::Down | State::Waiting | State::Connecting | State::Accepting | State::Up,
+                Event::Step | Event::Prepared,
             )
-            | (
-                State::Down
-                | State::Waiting
-                | State::ResolvingAddr
-                | State::Connecting
-                | State::Accepting
-                | State::Up,
-                Event::RouteResolved,
-            )
-            | (
-                State::Down
-                | State::Waiting
-                | State::ResolvingAddr
-                | State::ResolvingRoute
-                | State::Up,
-                Event::Established,
-            )
-            | (
-                State::Down | State::Waiting | State::ResolvingAddr | State::ResolvingRoute,
-                Event::Rejected,
-            )
+            | (State::Down | State::Waiting | State::Preparing | State::Up, Event::Established)
+            | (State::Down | State::Waiting | State::Preparing, Event::Rejected)
             | (State::Down | State::Waiting, Event::Moved | Event::Lost | Event::Fault)
             | (State::Down, Event::Timer) => Outcome {
                 ignored: true,
@@ -455,13 +415,13 @@ impl Machine {
         self.stay([Action::Reject])
     }
 
-    fn resolve(&mut self, inputs: &Inputs) -> Outcome {
+    fn prepare(&mut self, inputs: &Inputs) -> Outcome {
         if inputs.wait_ms > 0 {
             let delay = between((inputs.wait_ms / 2).max(1), inputs.wait_ms, inputs.random);
             return self.enter(State::Waiting, [Action::Arm(delay)]);
         }
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
-        self.enter(State::ResolvingAddr, [Action::Resolve, watchdog])
+        self.enter(State::Preparing, [Action::Prepare, watchdog])
     }
 
     fn attempt_failed(&mut self, inputs: &Inputs) -> Outcome {
@@ -482,8 +442,8 @@ impl Machine {
         if inputs.lower && proven {
             let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
             return self.enter(
-                State::ResolvingAddr,
-                [down, teardown, Action::Resolve, watchdog],
+                State::Preparing,
+                [down, teardown, Action::Prepare, watchdog],
             );
         }
         let mut delay = 0;

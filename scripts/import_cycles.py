@@ -13,7 +13,8 @@ import checks
 
 # Folders with files that still import each other.
 EXCEPTIONS = {
-    "conn": {"connection", "info", "node", "receive", "retry_timers", "transport", "transports", "worker"},
+    "conn": {"connection", "info", "node", "path", "receive", "retry_timers", "transport", "transports",
+             "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "shared_state",
                "sndbuf_charge", "state", "unread", "upper", "waiters", "waiting"},

@@ -238,7 +238,7 @@ fn for_each_connection(
 fn connections(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
-        let now = connection.info();
+        let now = connection.path.info();
         writer.add(&info::ConnectionRecord {
             next_tx: now.next_tx,
             next_rx: now.next_rx,
@@ -262,7 +262,7 @@ fn outgoing(
         if !writer.shows(key.laddr) {
             return Ok(());
         }
-        connection.try_for_each_message(queue_kind, |message| {
+        connection.path.try_for_each_message(queue_kind, |message| {
             writer.add(&info::MessageRecord {
                 sequence: message.sequence,
                 len: message.len,
@@ -337,7 +337,7 @@ fn rdma(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
             laddr: key.laddr,
             faddr: key.faddr,
             tos: key.tos,
-            path: connection.path().unwrap_or_default(),
+            path: connection.path.rdma_path().unwrap_or_default(),
         })
     })?;
     Ok(info::RdmaConnection::size(writer.family))

@@ -16,28 +16,24 @@ mod suite {
         for (event, state, actions) in [
             (
                 Event::Wanted,
-                State::ResolvingAddr,
-                [Action::Resolve, watchdog],
+                State::Preparing,
+                &[Action::Prepare, watchdog][..],
             ),
+            (Event::Step, State::Preparing, &[watchdog]),
             (
-                Event::AddrResolved,
-                State::ResolvingRoute,
-                [Action::ResolveRoute, watchdog],
-            ),
-            (
-                Event::RouteResolved,
+                Event::Prepared,
                 State::Connecting,
-                [Action::Connect, watchdog],
+                &[Action::Connect, watchdog],
             ),
             (
                 Event::Established,
                 State::Up,
-                [Action::Arm(1000), Action::GoneUp],
+                &[Action::Arm(1000), Action::GoneUp],
             ),
         ] {
             let outcome = machine.handle(event, &inputs(true, true));
             assert_eq!(outcome.state, state);
-            assert!(outcome.actions.eq(actions));
+            assert!(outcome.actions.eq(actions.iter().copied()));
             assert!(!outcome.ignored);
         }
         let outcome = machine.handle(Event::Stop, &inputs(true, true));
@@ -106,7 +102,7 @@ mod suite {
 
     fn connecting() -> Machine {
         let mut machine = Machine::new();
-        for event in [Event::Wanted, Event::AddrResolved, Event::RouteResolved] {
+        for event in [Event::Wanted, Event::Step, Event::Prepared] {
             let _ = machine.handle(event, &inputs(true, true));
         }
         machine

@@ -15,6 +15,7 @@ mod suite {
             EndpointEvent,
             EndpointProgress,
             Link,
+            NextStep,
             Node,
             ReceiveError,
             RecvFrame,
@@ -546,7 +547,7 @@ mod suite {
             Ok(self.unmapped.pools().clone())
         }
 
-        fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
             if self.late.load(Relaxed) > 0 {
                 return Err(ENODEV);
             }
@@ -554,9 +555,10 @@ mod suite {
                 fake: self,
                 connection: connection.clone(),
                 progress: EndpointProgress::new(),
+                steps: 0,
             };
             // The result is set before any thread waits for it.
-            end.progress.set(EndpointEvent::AddrUnknown);
+            end.progress.set(EndpointEvent::Step);
             Ok(KBox::new(end, GFP_KERNEL)?)
         }
     }
@@ -565,6 +567,8 @@ mod suite {
         fake: Arc<Fake>,
         connection: Arc<Connection>,
         progress: EndpointProgress,
+        /// Number of steps of the preparation that have ended.
+        steps: u32,
     }
 
     impl Endpoint for FakeEnd {
@@ -572,14 +576,14 @@ mod suite {
             &self.progress
         }
 
-        fn resolve_again(&mut self) -> Result {
-            self.progress.set(EndpointEvent::AddrResolved);
-            Ok(())
-        }
-
-        fn resolve_route(&self) -> Result {
-            self.progress.set(EndpointEvent::RouteResolved);
-            Ok(())
+        fn next_step(&mut self) -> Result<NextStep> {
+            self.steps += 1;
+            if self.steps == 1 {
+                self.progress.set(EndpointEvent::Step);
+                return Ok(NextStep::Repeated);
+            }
+            self.progress.set(EndpointEvent::Prepared);
+            Ok(NextStep::Begun)
         }
 
         fn connect(&mut self) -> Result {

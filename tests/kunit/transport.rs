@@ -29,8 +29,8 @@ pub(crate) trait WithoutMemory: Send + Sync {
     /// Returns the pools of its only device.
     fn pools(&self) -> Result<Arc<Pools>>;
 
-    /// Creates an endpoint whose address is resolved.
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
+    /// Creates an endpoint, which starts to prepare its request.
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>>;
 }
 
 impl<T: WithoutMemory> Transport for T {
@@ -50,8 +50,8 @@ impl<T: WithoutMemory> Transport for T {
         WithoutMemory::pools(self)
     }
 
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
-        WithoutMemory::resolve(self, connection)
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        WithoutMemory::prepare(self, connection)
     }
 }
 

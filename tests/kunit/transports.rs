@@ -96,7 +96,7 @@ mod suite {
             Err(ENODEV)
         }
 
-        fn resolve(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        fn prepare(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
             Err(ENODEV)
         }
     }

@@ -369,8 +369,9 @@ def test_traffic_when_a_device_is_back(node, tools, guest, index):
         _, *told = itertools.dropwhile(lambda x: x != f"{device} is known", trace())
     # The attempt in progress may fail, later ones do not.
     start = f"conn_state: <::ffff:{PAIR[0]},::ffff:{PAIR[1]},0> "
-    steps = [x.rpartition(" -> ")[2] for x in told if x.startswith(start)]
-    assert "waiting" not in itertools.dropwhile(lambda x: x != "resolving-addr", steps), told
+    steps = [x.removeprefix(start).partition(": ")[2] for x in told if x.startswith(start)]
+    begun = itertools.dropwhile(lambda x: not re.fullmatch("(down|waiting|up) -> preparing", x), steps)
+    assert not any(x.endswith(" -> waiting") for x in begun), told
 
 
 @pytest.mark.flavors("release")

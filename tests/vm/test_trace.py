@@ -39,9 +39,9 @@ def test_connections(node, tools, trace):
     ping(tools, node, PAIR[1], PAIR[0], tos=tos)
     start = f"conn_state: {ends} "
     told = [x.removeprefix(start) for x in trace() if x.startswith(start)]
-    assert told == ["wanted: down -> resolving-addr",
-                    "address resolved: resolving-addr -> resolving-route",
-                    "route resolved: resolving-route -> connecting", "established: connecting -> up"]
+    # The step is that from the address to the route.
+    assert told == ["wanted: down -> preparing", "step: preparing -> preparing",
+                    "prepared: preparing -> connecting", "established: connecting -> up"]
 
 
 # The error number of a refused key is another one on iWARP.

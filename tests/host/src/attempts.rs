@@ -111,9 +111,8 @@ impl User {
             _ => None,
         });
         let (delay, next) = match outcome.state {
-            State::ResolvingAddr if conn.lives => (0, Event::AddrResolved),
-            State::ResolvingAddr => (DEAD_MS, Event::Lost),
-            State::ResolvingRoute => (0, Event::RouteResolved),
+            State::Preparing if conn.lives => (0, Event::Prepared),
+            State::Preparing => (DEAD_MS, Event::Lost),
             State::Connecting => (LIVE_MS, Event::Established),
             State::Waiting => (delay.unwrap(), Event::Timer),
             State::Up => (u32::MAX - self.now, Event::Idle),

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 pub(crate) const EVENTS: [Event; 12] = [
     Event::Wanted,
     Event::Request,
-    Event::AddrResolved,
-    Event::RouteResolved,
+    Event::Step,
+    Event::Prepared,
     Event::Established,
     Event::Fault,
     Event::Rejected,
@@ -35,9 +35,8 @@ pub(crate) fn machine(state: State) -> Machine {
     let events: &[Event] = match state {
         State::Down => &[],
         State::Waiting => &[Event::Wanted, Event::Lost],
-        State::ResolvingAddr => &[Event::Wanted],
-        State::ResolvingRoute => &[Event::Wanted, Event::AddrResolved],
-        State::Connecting => &[Event::Wanted, Event::AddrResolved, Event::RouteResolved],
+        State::Preparing => &[Event::Wanted],
+        State::Connecting => &[Event::Wanted, Event::Prepared],
         State::Accepting => &[Event::Request],
         State::Up => &[Event::Request, Event::Established, Event::Timer],
     };
@@ -71,7 +70,7 @@ fn backoff_doubles_up_to_its_limit_and_starts_over_once_proven() {
             );
             let earliest = delay(machine.handle(event, &inputs(false, true, 0)));
             delays.push((earliest.unwrap(), latest.unwrap()));
-            for event in [Event::Timer, Event::AddrResolved, Event::RouteResolved] {
+            for event in [Event::Timer, Event::Step, Event::Prepared] {
                 let _ = machine.handle(event, &inputs(false, true, 0));
             }
             assert_eq!(machine.state(), State::Connecting);
@@ -122,14 +121,9 @@ fn a_connection_whose_address_moved_starts_over_at_once() {
     for lower in [false, true] {
         let inputs = inputs(lower, true, u32::MAX);
         let outcome = machine(State::Up).handle(Event::Moved, &inputs);
-        assert_eq!(outcome.state, State::ResolvingAddr);
+        assert_eq!(outcome.state, State::Preparing);
 
-        for state in [
-            State::ResolvingAddr,
-            State::ResolvingRoute,
-            State::Connecting,
-            State::Accepting,
-        ] {
+        for state in [State::Preparing, State::Connecting, State::Accepting] {
             let mut machine = machine(state);
             for _ in 0..12 {
                 let _ = machine.handle(Event::Lost, &inputs);
@@ -151,11 +145,11 @@ fn a_connection_that_a_fault_ends_reconnects_at_once() {
             let _ = machine.handle(Event::Request, &inputs);
             let _ = machine.handle(Event::Established, &inputs);
             let outcome = machine.handle(Event::Fault, &inputs);
-            assert_eq!(outcome.state, State::ResolvingAddr);
+            assert_eq!(outcome.state, State::Preparing);
             assert!(outcome.actions.eq([
                 Action::GoneDown,
                 Action::Teardown,
-                Action::Resolve,
+                Action::Prepare,
                 Action::Arm(inputs.timing.watchdog_ms),
             ]));
         }
@@ -194,12 +188,7 @@ fn a_peer_that_asks_again_is_accepted() {
         assert!(outcome.actions.eq([Action::Reject]));
         let outcome = machine.clone().handle(Event::Request, &inputs);
         assert_eq!(outcome.state, State::Accepting);
-        let again = [
-            Event::Rejected,
-            Event::Timer,
-            Event::AddrResolved,
-            Event::RouteResolved,
-        ];
+        let again = [Event::Rejected, Event::Timer, Event::Step, Event::Prepared];
         for event in again {
             assert!(!machine.handle(event, &inputs).ignored);
         }
@@ -274,10 +263,10 @@ fn an_attempt_that_may_not_begin_is_looked_at_later() {
                     ..inputs
                 },
             );
-            assert_eq!(outcome.state, State::ResolvingAddr);
+            assert_eq!(outcome.state, State::Preparing);
         }
         let outcome = machine(State::Up).handle(Event::Lost, &inputs);
-        assert_eq!(outcome.state, State::ResolvingAddr);
+        assert_eq!(outcome.state, State::Preparing);
     }
     let begins = |state| EVENTS.map(|event| machine(state).begins_attempt(event));
     for state in State::ALL {
@@ -286,6 +275,28 @@ fn an_attempt_that_may_not_begin_is_looked_at_later() {
             count,
             usize::from(matches!(state, State::Down | State::Waiting))
         );
+    }
+}
+
+/// Each step of the preparation has a time limit of its own. A request of the peer needs no answer
+/// before the local one is sent.
+#[test]
+fn steps_restart_the_timer() {
+    for lower in [false, true] {
+        let inputs = inputs(lower, true, 0);
+        let mut machine = machine(State::Preparing);
+        for _ in 0..3 {
+            let outcome = machine.handle(Event::Step, &inputs);
+            assert_eq!(outcome.state, State::Preparing);
+            assert!(outcome.actions.eq([Action::Arm(inputs.timing.watchdog_ms)]));
+            let accepted = machine.clone().handle(Event::Request, &inputs);
+            assert_eq!(accepted.state, State::Accepting);
+            let late = machine.clone().handle(Event::Timer, &inputs);
+            assert_eq!(late.state, State::Waiting);
+        }
+        let outcome = machine.handle(Event::Prepared, &inputs);
+        assert_eq!(outcome.state, State::Connecting);
+        assert!(machine.handle(Event::Step, &inputs).ignored);
     }
 }
 
@@ -327,11 +338,11 @@ proptest! {
             let outcome = machine.handle(EVENTS[event], &inputs(lower, pending, random));
             for action in outcome.actions {
                 match action {
-                    Action::Resolve | Action::Accept => {
+                    Action::Prepare | Action::Accept => {
                         prop_assert!(!endpoint);
                         endpoint = true;
                     }
-                    Action::ResolveRoute | Action::Connect => prop_assert!(endpoint && !up),
+                    Action::Connect => prop_assert!(endpoint && !up),
                     Action::Reject => prop_assert!(EVENTS[event] == Event::Request),
                     Action::Teardown => {
                         prop_assert!(endpoint && !up);
@@ -369,8 +380,8 @@ fn a_state_is_its_number() {
         .map_while(State::from_number)
         .map(State::name)
         .collect();
-    assert_eq!(states.len(), 7);
-    assert_eq!((states[0], states[6]), ("down", "up"));
+    assert_eq!(states.len(), 6);
+    assert_eq!((states[0], states[5]), ("down", "up"));
     assert_eq!(
         State::from_number(State::Waiting as u32),
         Some(State::Waiting)

@@ -10,6 +10,7 @@ use crate::{
         EndpointEvent,
         EndpointProgress,
         Link,
+        NextStep,
         Node,
         Transports, //
     },
@@ -207,7 +208,7 @@ impl Bench {
         self.send(&connection, 1)?;
         self.await_sends(1, MAP + 1)?;
         // The worker may hold the send side a little longer, and would also send what comes next.
-        let _ = connection.info();
+        let _ = connection.path.info();
         Ok(connection)
     }
 
@@ -468,7 +469,7 @@ impl BenchEnd {
             controlled,
         );
         connection.set_pools(&device.pools)?;
-        connection.begin_credits(controlled);
+        connection.path.begin_credits(controlled);
         let ring = RecvRingPolicy::new(
             events.fragment(),
             config.max_recv_wr,
@@ -482,8 +483,8 @@ impl BenchEnd {
         drop(before);
         let posted = QpContext::fill(&qp);
         posted?;
-        connection.offer_credits();
-        connection.take_offer(setup.credit);
+        connection.path.offer_credits();
+        connection.path.take_offer(setup.credit);
         Ok(())
     }
 }
@@ -493,13 +494,8 @@ impl Endpoint for BenchEnd {
         &self.events.progress
     }
 
-    fn resolve_again(&mut self) -> Result {
+    fn next_step(&mut self) -> Result<NextStep> {
         Err(ENODEV)
-    }
-
-    fn resolve_route(&self) -> Result {
-        self.events.note(EndpointEvent::RouteResolved);
-        Ok(())
     }
 
     fn connect(&mut self) -> Result {
@@ -528,7 +524,7 @@ impl WithoutMemory for Wire {
         self.ib.pools_of(&self.device).ok_or(ENODEV)
     }
 
-    fn resolve(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         if self.is_cut.load(Relaxed) {
             return Err(ENODEV);
         }
@@ -544,7 +540,7 @@ impl WithoutMemory for Wire {
             },
             GFP_KERNEL,
         )?;
-        end.events.note(EndpointEvent::AddrResolved);
+        end.events.note(EndpointEvent::Prepared);
         Ok(end)
     }
 }

@@ -282,9 +282,9 @@ mod suite {
                 let first = bench.header(1, MAP).ok_or(ENOENT)?;
                 bench.hear(1, first.sequence, 0)?;
             }
-            let up = connection.path().is_some();
+            let up = connection.path.rdma_path().is_some();
             bench.remove_device();
-            let (info, path) = (connection.info(), connection.path());
+            let (info, path) = (connection.path.info(), connection.path.rdma_path());
             seen.push((up, info.flags & RESTING, path.is_some()), GFP_KERNEL)?;
             if answered {
                 assert_eq!(info.flags, CONNECTED | RESTING);

@@ -172,7 +172,7 @@ mod suite {
         bench.establish();
         bench.await_sends(1, MAP + FIRST)?;
         // One call posts several chains. It is over once the queue can be locked.
-        let _ = connection.info();
+        let _ = connection.path.info();
         let first = bench.posted(1);
         for _ in 0..ALL / FIRST {
             bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;

@@ -22,7 +22,7 @@ mod wait;
 mod work;
 
 mod cong_notify;
-mod flag;
+mod event_mask;
 mod laddr_table;
 mod reader_lock;
 mod send_room;

@@ -51,7 +51,7 @@ fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs)
     let watchdog = Action::Arm(inputs.timing.watchdog_ms);
     let (next, actions) = match (*state, event) {
         (State::Down, Event::Wanted) | (State::Waiting, Event::Timer) => {
-            (State::ResolvingAddr, vec![Action::Resolve, watchdog])
+            (State::Preparing, vec![Action::Prepare, watchdog])
         }
         (State::Down | State::Waiting, Event::Request) => {
             (State::Accepting, vec![Action::Accept, watchdog])
@@ -62,12 +62,8 @@ fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs)
             (State::Waiting, actions)
         }
         (stay, Event::Request) => (stay, vec![Action::Reject]),
-        (State::ResolvingAddr, Event::AddrResolved) => {
-            (State::ResolvingRoute, vec![Action::ResolveRoute, watchdog])
-        }
-        (State::ResolvingRoute, Event::RouteResolved) => {
-            (State::Connecting, vec![Action::Connect, watchdog])
-        }
+        (State::Preparing, Event::Step) => (State::Preparing, vec![watchdog]),
+        (State::Preparing, Event::Prepared) => (State::Connecting, vec![Action::Connect, watchdog]),
         (State::Connecting | State::Accepting, Event::Established) => {
             *backoff = 0;
             (State::Up, vec![Action::Disarm, Action::GoneUp])
@@ -80,7 +76,7 @@ fn handle_c(state: &mut State, backoff: &mut u32, event: Event, inputs: &Inputs)
             )
         }
         (
-            State::ResolvingAddr | State::ResolvingRoute | State::Connecting | State::Accepting,
+            State::Preparing | State::Connecting | State::Accepting,
             Event::Moved | Event::Lost | Event::Fault | Event::Rejected | Event::Timer,
         ) => (
             State::Waiting,

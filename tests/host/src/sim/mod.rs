@@ -265,6 +265,10 @@ impl World {
             Happening::Endpoint { id, event } => {
                 let node = self.owners[id as usize];
                 if self.nodes[node].endpoint == Some(id) {
+                    if event == Event::Step {
+                        // The second step is the last one.
+                        self.local_step(node, Event::Prepared);
+                    }
                     self.feed(node, event);
                 }
             }

@@ -347,11 +347,10 @@ impl World {
 
     fn act(&mut self, node: usize, action: Action) {
         match action {
-            Action::Resolve => {
+            Action::Prepare => {
                 self.new_endpoint(node);
-                self.local_step(node, Event::AddrResolved);
+                self.local_step(node, Event::Step);
             }
-            Action::ResolveRoute => self.local_step(node, Event::RouteResolved),
             Action::Connect => {
                 self.nodes[node].times_asked += 1;
                 let from = self.nodes[node].endpoint.unwrap();
@@ -415,7 +414,8 @@ impl World {
         self.owners.len() as EndpointId - 1
     }
 
-    fn local_step(&mut self, node: usize, event: Event) {
+    /// Begins a step of the endpoint, which ends in this event or fails.
+    pub(super) fn local_step(&mut self, node: usize, event: Event) {
         let id = self.nodes[node].endpoint.unwrap();
         let event = if self.bad_luck() { Event::Lost } else { event };
         let delay = 10 + self.rng.below(2 * MS);

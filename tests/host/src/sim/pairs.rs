@@ -74,8 +74,8 @@ impl World {
                 // The module is loaded again.
                 self.happen(Happening::Restart { node });
             }
-            Event::AddrResolved
-            | Event::RouteResolved
+            Event::Step
+            | Event::Prepared
             | Event::Established
             | Event::Fault
             | Event::Rejected

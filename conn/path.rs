@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A path of a connection: a stream of messages each way, over one link after the other.
+//!
+//! The queues and sequence numbers of a path outlive its links. Its worker makes and drops its
+//! endpoint, as the state machine of `proto::connect` decides.
+//!
+//! A connection has one path. Its work items are fields of [`Connection`], because an `Arc` of that
+//! type queues them.
+
+use super::{
+    event_mask::EventMask,
+    info::QueueKind,
+    receive::RecvSide,
+    transport::{
+        Link,
+        Request, //
+    },
+    tx_lock::{
+        SendSide,
+        TxLock, //
+    },
+    worker::Worker,
+    Connection, //
+};
+use crate::{
+    kapi::sync::{
+        new_spinlock_bh,
+        Fifo,
+        Item,
+        ReadOnce,
+        SpinLockBh, //
+    },
+    msg::{
+        Message,
+        OpStatus, //
+    },
+    proto::{
+        credits::Credits,
+        idle::IdleTracker,
+        info::RdmaPath,
+        keepalive::Keepalive,
+        packed,
+        tx::{
+            AckPolicy,
+            SendState, //
+        },
+        wire::FragmentSize, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
+pub(crate) struct TxQueue {
+    pub(crate) state: SendState,
+    pub(crate) unsent: Fifo<Message>,
+    pub(crate) sent: Fifo<Message>,
+    /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
+    /// without the lock.
+    pub(crate) finished: Fifo<Message>,
+    /// The status of the operation that was posted last.
+    pub(crate) last_operation: Option<Arc<OpStatus>>,
+    /// Upper bound of the bytes that the unsent messages take in a packed frame. `u32::MAX` if one
+    /// of them may not be packed.
+    pub(super) backlog: u32,
+    /// Bytes of the congestion map that still have to be sent.
+    pub(crate) cong_left: u32,
+    /// The map has changed since its transmission began, so it must be sent once more after that.
+    pub(crate) cong_again: bool,
+    /// The peer waits for an acknowledgement that no message has carried yet.
+    pub(crate) ack_due: bool,
+    /// Flow control state: the receives of the peer that may be used.
+    pub(crate) credits: Credits,
+}
+
+impl TxQueue {
+    fn new(policy: AckPolicy) -> Self {
+        Self {
+            state: SendState::new(policy),
+            unsent: Fifo::new(),
+            sent: Fifo::new(),
+            finished: Fifo::new(),
+            last_operation: None,
+            backlog: 0,
+            cong_left: 0,
+            cong_again: false,
+            ack_due: false,
+            credits: Credits::off(),
+        }
+    }
+
+    /// Returns the sequence of the last queued message of local port `sport`, or `None` if the port
+    /// has none.
+    ///
+    /// It may be that of another port in the same bucket, see `SendState::last_of`. The queues are
+    /// ordered by sequence, and their messages may be acknowledged already.
+    pub(super) fn last_of(&self, sport: u16) -> Option<u64> {
+        let last = self.state.last_of(sport);
+        let begins_before =
+            |queue: &Fifo<Message>| queue.front().is_some_and(|it| it.sequence <= last);
+        (begins_before(&self.unsent) || begins_before(&self.sent)).then_some(last)
+    }
+
+    pub(super) fn queue_kind(&mut self, queue_kind: QueueKind) -> &mut Fifo<Message> {
+        match queue_kind {
+            QueueKind::Unsent => &mut self.unsent,
+            QueueKind::Sent => &mut self.sent,
+        }
+    }
+
+    /// Moves the first unsent message, whose last fragment is in a frame, to the sent queue.
+    pub(crate) fn note_sent(&mut self) {
+        if let Some(mut message) = self.unsent.pop_front() {
+            // A retransmission starts with the first fragment.
+            message.fragment = 0;
+            self.sent.push_back(message);
+        }
+    }
+
+    /// Gives a message its sequence number, and appends it to the unsent queue.
+    #[inline]
+    pub(super) fn push(&mut self, mut message: Item<Message>) {
+        let sequence = self.state.assign(message.sport);
+        message.queue(sequence);
+        if self.unsent.is_empty() {
+            self.backlog = 0;
+        }
+        let bytes = if message.is_packable() {
+            packed::bytes(message.len)
+        } else {
+            u32::MAX
+        };
+        self.backlog = self.backlog.saturating_add(bytes);
+        self.unsent.push_back(message);
+    }
+
+    /// Returns `true` if only packable messages wait, and they do not fill a frame.
+    pub(super) fn can_delay(&self) -> bool {
+        self.cong_left == 0 && !self.unsent.is_empty() && self.backlog < packed::LONGEST_FRAME
+    }
+
+    /// Returns `true` if the first two unsent messages may share a frame.
+    pub(super) fn can_pack(&self) -> bool {
+        self.unsent.len() > 1 && self.unsent.iter().take(2).all(Message::is_packable)
+    }
+}
+
+/// The send queue, and the link that empties it while the connection is up.
+pub(super) struct Tx {
+    pub(super) queue: TxQueue,
+    pub(super) link: Option<Arc<dyn Link>>,
+    /// The path of the last link, if nothing waited to be sent or acknowledged when it went down.
+    /// Cleared by the next connection attempt.
+    pub(super) idle_path: Option<RdmaPath>,
+    /// Number of links that the connection has had.
+    pub(super) times_up: u64,
+    /// Value of `times_up` at the last search for operations lost with a queue pair.
+    pub(super) times_searched: u64,
+    /// State kept between idle checks.
+    pub(super) idle_tracker: IdleTracker,
+    /// State kept between keepalive checks.
+    pub(super) keepalive: Keepalive,
+    /// Sequence number of a keepalive that is in the queues.
+    pub(super) keepalive_sequence: Option<u64>,
+}
+
+impl SendSide for Tx {
+    fn push(&mut self, message: Item<Message>) {
+        self.queue.push(message);
+    }
+}
+
+impl Tx {
+    fn new(policy: AckPolicy) -> Self {
+        Self {
+            queue: TxQueue::new(policy),
+            link: None,
+            idle_path: None,
+            times_up: 0,
+            times_searched: 0,
+            idle_tracker: IdleTracker::new(),
+            keepalive: Keepalive::new(),
+            keepalive_sequence: None,
+        }
+    }
+
+    pub(super) fn transmit(&mut self, connection: &Connection) {
+        if let Some(link) = &self.link {
+            link.transmit(connection, &mut self.queue);
+        }
+    }
+
+    /// Returns `true` if messages wait for a link.
+    pub(super) fn needs_link(&self) -> bool {
+        self.link.is_none() && !self.queue.unsent.is_empty()
+    }
+
+    /// Returns `true` if messages wait to be sent or acknowledged. An unsent keepalive alone does
+    /// not count.
+    pub(super) fn is_pending(&self) -> bool {
+        let TxQueue { unsent, sent, .. } = &self.queue;
+        let is_keepalive = unsent.front().is_some_and(|first| first.is_keepalive);
+        !sent.is_empty() || unsent.len() > usize::from(is_keepalive)
+    }
+}
+
+/// An event of a path, apart from those of its endpoint.
+#[derive(Clone, Copy)]
+pub(super) enum PathEvent {
+    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
+    /// latter case it is down, and `tx` and `request` are locked when this is set. Nobody takes it.
+    Stop,
+    /// A program requests a reset of the connection.
+    Reset,
+    /// There is something to send.
+    Wanted,
+    /// The connection is idle: no message goes either way.
+    Idle,
+    /// A closed socket may have left messages to the sweep work, which takes this.
+    Closed,
+}
+
+impl PathEvent {
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// A path, see the module documentation.
+///
+/// # Context
+///
+/// As for [`Connection`].
+#[pin_data]
+pub(crate) struct Path {
+    /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
+    pub(super) fragment: Atomic<u32>,
+    /// The last endpoint found no memory in large pieces.
+    pub(super) lacks_large_pieces: Atomic<bool>,
+    #[pin]
+    pub(super) tx: TxLock<Tx>,
+    #[pin]
+    pub(super) rx: SpinLockBh<RecvSide>,
+    /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
+    pub(super) rx_failed: Atomic<bool>,
+    /// The peer has announced that it accepts packed frames.
+    pub(super) peer_accepts_packed: Atomic<bool>,
+    /// Credits in the peer's headers count: the endpoint uses flow control.
+    pub(super) peer_uses_credits: Atomic<bool>,
+    /// The peer has asked for an acknowledgement.
+    pub(super) ack_wanted: Atomic<bool>,
+    /// The highest acknowledgement of the peer so far.
+    pub(super) acked: Atomic<u64>,
+    /// Messages that were acknowledged and dropped since the current run of frames began.
+    pub(super) acked_in_run: Atomic<usize>,
+    /// Sequence number of the last whole message of this link, which was delivered, or dropped for
+    /// good. Headers carry it as the acknowledgement. 0 before there is one.
+    pub(super) ack: Atomic<u64>,
+    /// Copy of the state machine's state, for readers without the worker lock.
+    pub(super) state: Atomic<u32>,
+    #[pin]
+    pub(super) worker: Mutex<Worker>,
+    /// The latest connection request of the peer that the worker has not handled.
+    #[pin]
+    pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
+    /// [`PathEvent`]s.
+    pub(super) events: EventMask,
+    /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
+    pub(super) deadline: Atomic<u64>,
+    /// Serialises walks that remove messages from the middle of the queues.
+    #[pin]
+    pub(super) cancel_lock: Mutex<()>,
+}
+
+impl Path {
+    pub(super) fn new(policy: AckPolicy, fragment: FragmentSize) -> impl PinInit<Self> {
+        pin_init!(Self {
+            fragment: Atomic::new(fragment.bytes()),
+            lacks_large_pieces: Atomic::new(false),
+            tx <- TxLock::new(Tx::new(policy)),
+            rx <- new_spinlock_bh!(RecvSide::new(), "Path::rx"),
+            rx_failed: Atomic::new(false),
+            peer_accepts_packed: Atomic::new(false),
+            peer_uses_credits: Atomic::new(false),
+            ack_wanted: Atomic::new(false),
+            acked: Atomic::new(0),
+            acked_in_run: Atomic::new(0),
+            ack: Atomic::new(0),
+            state: Atomic::new(0),
+            worker <- kernel::new_mutex!(Worker::new(), "Path::worker"),
+            request <- new_spinlock_bh!(None, "Path::request"),
+            events: EventMask::new(),
+            deadline: Atomic::new(0),
+            cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
+        })
+    }
+
+    /// Returns `true` if the peer accepts packed frames.
+    #[inline]
+    pub(crate) fn peer_accepts_packed(&self) -> bool {
+        self.peer_accepts_packed.read_once()
+    }
+
+    /// Returns the acknowledgement for the header of the next frame.
+    #[inline]
+    pub(crate) fn ack(&self) -> u64 {
+        self.ack.read_once()
+    }
+
+    /// Makes the next endpoint use the smallest fragments, because there is no memory in larger
+    /// pieces.
+    pub(crate) fn note_lack_of_large_pieces(&self) {
+        self.lacks_large_pieces.store(true, Relaxed);
+    }
+
+    /// Returns the largest fragments that an endpoint may propose or agree to. `wanted` is the
+    /// choice of its device or peer.
+    pub(crate) fn largest_fragments(&self, wanted: FragmentSize) -> FragmentSize {
+        if self.lacks_large_pieces.load(Relaxed) {
+            FragmentSize::K4
+        } else {
+            wanted
+        }
+    }
+
+    /// Returns the payload bytes of a fragment: the size agreed on last, or the most likely one.
+    #[inline]
+    pub(super) fn fragment(&self) -> FragmentSize {
+        FragmentSize::at_most(self.fragment.read_once())
+    }
+
+    /// Returns `true` if the path takes no more messages: the connection was forgotten, or the
+    /// module is being unloaded.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.events.has(PathEvent::Stop.bit())
+    }
+
+    /// Returns `true` if messages wait to be sent or acknowledged.
+    pub(super) fn is_pending(&self) -> bool {
+        self.tx.lock().is_pending()
+    }
+
+    /// Returns `true` if a message has arrived in part.
+    pub(crate) fn in_reassembly(&self) -> bool {
+        self.rx.lock().has_partial()
+    }
+}
