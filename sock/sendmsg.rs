@@ -557,7 +557,7 @@ fn admit(
             None => sk.node.stats.inc(Counter::SendQueueFull),
             Some(share) => {
                 sk.node.stats.inc(Counter::SendShareFull);
-                sk.await_share(share)?;
+                sk.await_room(&share.waiters)?;
             }
         }
         if timeout.is_nonblocking() {
@@ -573,7 +573,7 @@ fn admit(
         let ready = || match share {
             None => sk.is_writable(),
             // A wake-up removes the socket from the list.
-            Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk, 0),
+            Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk),
         };
         if !sk.wait_to_write(&mut timeout, ready)? {
             return Err(Errno::TimedOut.into());
