@@ -55,7 +55,7 @@ mod suite {
             Context,
             Counters,
             Limit,
-            Limits,
+            PoolShared,
             Pools,
             Unmapped, //
         },
@@ -432,13 +432,13 @@ mod suite {
     impl Bench {
         fn new(accepts: bool) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
-            let limits = Limits {
+            let pool_shared = PoolShared {
                 most: Arc::new(Limit::new(4 << 20), GFP_KERNEL)?,
                 counters: Arc::new(Counters::new(), GFP_KERNEL)?,
                 queue: queue.clone(),
             };
             let fake = try_pin_init!(Fake {
-                unmapped: Unmapped::new(&limits)?,
+                unmapped: Unmapped::new(&pool_shared)?,
                 accepts,
                 is_over: Atomic::new(false),
                 ups: Atomic::new(0),

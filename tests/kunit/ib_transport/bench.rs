@@ -61,7 +61,7 @@ use crate::{
         BufMut,
         Counters,
         Limit,
-        Limits,
+        PoolShared,
         Pools, //
     },
     socket::SharedState,
@@ -148,14 +148,14 @@ impl Bench {
             bytes => bytes,
         };
         let most = Arc::new(Limit::new(most), GFP_KERNEL)?;
-        let limits = Limits {
+        let pool_shared = PoolShared {
             most: most.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
         };
         let ib = Ib::new(
             crate::cm::laddr::LocalAddrs::new(queue.clone())?,
-            limits,
+            pool_shared,
             FragmentSize::K4,
             Arc::new(IbTunables::new(most, 7), GFP_KERNEL)?,
         )?;
