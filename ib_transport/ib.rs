@@ -133,12 +133,12 @@ impl Ib {
     pub(super) fn use_device(
         &self,
         device: &IbDevice,
-        events: &Arc<EndpointShared>,
+        shared: &Arc<EndpointShared>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
-        let number = device.endpoints.enter(events)?;
+        let number = device.endpoints.enter(shared)?;
         // The address may have moved before the endpoint was on the list.
-        events.check_address(&self.addrs, device.id);
+        shared.check_address(&self.addrs, device.id);
         Ok(DeviceUse { device, number })
     }
 

@@ -111,7 +111,7 @@ impl QpContext {
                 return Ok(true);
             }
             let mut batch = Batch::new();
-            let pool = this.device.pools.recv(this.events.fragment());
+            let pool = this.device.pools.recv(this.shared.fragment());
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
@@ -141,7 +141,7 @@ impl QpContext {
             let wanted = (ring.depth.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(ring.spare.len());
-            let pool = this.device.pools.recv(this.events.fragment());
+            let pool = this.device.pools.recv(this.shared.fragment());
             // Without new buffers the spare ones may suffice.
             let _ = pool.alloc_many(wanted, Context::Atomic, &mut ring.spare);
             let posted = qp.post_recv(&mut ring.spare)?;
@@ -160,7 +160,7 @@ impl QpContext {
     pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         // The next endpoint of the connection may have begun.
-        if this.events.progress.has_ended() {
+        if this.shared.progress.has_ended() {
             return NextCheck::Done;
         }
         // Cleared before all checks, so that a later request causes another check.
@@ -210,7 +210,7 @@ impl QpContext {
                     };
                 }
                 Ok(_) => {}
-                Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
+                Err(FillError::NoMemory) if this.shared.fragment() != FragmentSize::K4 => {
                     stats.inc(Counter::IbRxRingEmpty);
                     this.give_up_for_memory("receive memory", ENOMEM);
                 }
@@ -273,7 +273,7 @@ impl QpContext {
         }
         let timeout = if this.connection.in_reassembly() {
             Some(STARVED_TIMEOUT)
-        } else if this.events.fragment() != FragmentSize::K4 {
+        } else if this.shared.fragment() != FragmentSize::K4 {
             Some(LONG_STARVED_TIMEOUT)
         } else {
             None

@@ -339,7 +339,7 @@ impl Bench {
     pub(super) fn establish(&self) {
         self.wire.waits.store(false, Relaxed);
         if let Some(qp) = self.qp() {
-            qp.handler().events.note(EndpointEvent::Established);
+            qp.handler().shared.note(EndpointEvent::Established);
         }
     }
 
