@@ -34,9 +34,12 @@ mod suite {
                 SpinLockBh, //
             }, //
         },
-        kunit::transport::{
-            self,
-            WithoutMemory, //
+        kunit::{
+            transport::{
+                self,
+                WithoutMemory, //
+            },
+            wait::eventually, //
         },
         msg::Message,
         proto::{
@@ -73,10 +76,6 @@ mod suite {
                 Relaxed, //
             },
             Arc, //
-        },
-        time::{
-            delay::fsleep,
-            Delta, //
         }, //
     };
 
@@ -193,15 +192,9 @@ mod suite {
         let connection = bench.connect()?;
         bench.send(&connection, 2 * HALF - 1)?;
         let last = bench.fake.last.load(Relaxed);
-        let end_at = |ack, count| -> Result<bool> {
+        let end_at = |ack, count| {
             acknowledge(&connection, ack)?;
-            for _ in 0..60_000 {
-                if bench.counted("send_drop_acked") == count {
-                    return Ok(true);
-                }
-                fsleep(Delta::from_millis(1));
-            }
-            Ok(false)
+            eventually(|| bench.counted("send_drop_acked") == count)
         };
         // The work item that drops the rest of the first half runs again for the second one.
         let searches = connection.hold_searches();
@@ -209,7 +202,7 @@ mod suite {
         let second = end_at(last, 2 * HALF);
         drop(searches);
         bench.end();
-        assert_eq!((first, second), (Ok(true), Ok(true)));
+        assert_eq!((first, second), (Ok(()), Ok(())));
         Ok(())
     }
 
@@ -225,14 +218,12 @@ mod suite {
             .node
             .reset_connections(Net::init(), connection.key.laddr, None, 0);
         // The connection may delay its next attempt a little.
-        while bench.fake.ups.load(Relaxed) < 2 {
-            fsleep(Delta::from_millis(1));
-        }
+        let up_again = eventually(|| bench.fake.ups.load(Relaxed) >= 2);
         let again = bench.fake.again.load(Relaxed);
         bench.send(&connection, 10)?;
         let again_after = bench.fake.again.load(Relaxed);
         let (ups, _) = bench.end();
-        assert_eq!(ups, 2);
+        assert_eq!((up_again, ups), (Ok(()), 2));
         assert_eq!((again_before, again, again_after), (0, 300, 300));
         Ok(())
     }
@@ -359,9 +350,7 @@ mod suite {
                 connection.request(next).map_err(|_| EBUSY)?;
                 self.seen.next_waits.signal();
             }
-            while !connection.has_ended() {
-                fsleep(Delta::from_millis(1));
-            }
+            eventually(|| connection.has_ended())?;
             Err(ENODEV)
         }
 

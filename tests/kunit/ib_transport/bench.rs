@@ -2,6 +2,7 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
+pub(super) use crate::kunit::wait::eventually;
 use crate::{
     conn::{
         Bounds,
@@ -41,8 +42,7 @@ use crate::{
             new_spinlock_bh,
             OwnedQueue,
             SpinLockBh, //
-        },
-        time, //
+        }, //
     },
     kunit::transport::{
         self,
@@ -76,10 +76,6 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
     },
     workqueue::{
         new_work,
@@ -379,23 +375,6 @@ impl Drop for Bench {
         self.stop();
         self.remove_device();
     }
-}
-
-/// Waits until `is_so` returns `true`, where the device shows no change to wait for.
-///
-/// # Errors
-///
-/// - `ETIMEDOUT` after 30 s.
-pub(super) fn eventually(is_so: impl Fn() -> bool) -> Result {
-    const LIMIT: u64 = 30_000_000_000;
-    let end = time::monotonic_ns().saturating_add(LIMIT);
-    while !is_so() {
-        if time::monotonic_ns() > end {
-            return Err(ETIMEDOUT);
-        }
-        fsleep(Delta::from_millis(1));
-    }
-    Ok(())
 }
 
 /// A function that a worker calls once.
