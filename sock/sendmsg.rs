@@ -487,6 +487,56 @@ fn cache_route(sk: &Sock<Socket>, route: CachedRoute) {
     drop(before);
 }
 
+/// Returns `true` if the port at the end of a route is congested.
+fn is_congested(route: &Route, port: u16) -> bool {
+    match route {
+        Route::Loop(destination) => destination.is_congested(),
+        Route::Connection(connection) => connection.is_congested(port),
+    }
+}
+
+/// Waits for the end of the congestion of a port. The caller checks it again.
+///
+/// # Errors
+///
+/// - `ENOBUFS` if the call must not wait.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
+#[cold]
+fn await_port(sk: &Sock<Socket>, route: &Route, port: u16, timeout: &mut Timeout) -> Result {
+    let waiting_on = match route {
+        Route::Loop(destination) => destination.waiting_on(),
+        Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
+    };
+    // Only a socket is congested, and it has a list.
+    let Some(waiting_on) = waiting_on else {
+        return Ok(());
+    };
+    // The socket remembers the list, so that closing it removes it from the list.
+    sk.note_waiting(&waiting_on)?;
+    let waiters = waiting_on.waiters();
+    waiters.add(sk, port, timeout.is_nonblocking())?;
+    if timeout.is_nonblocking() {
+        sk.note_no_room();
+    }
+    // The congestion may have ended before the socket was on the list.
+    if !is_congested(route, port) {
+        return Ok(());
+    }
+    if timeout.is_nonblocking() {
+        sk.node.stats.inc(Counter::CongSendError);
+        return Err(Errno::NoBufferSpace.into());
+    }
+    sk.node.stats.inc(Counter::CongSendBlocked);
+    // A wake-up removes the socket from the list. Another port may have room instead.
+    let ready = || !is_congested(route, port) || !waiters.has(sk, port);
+    match sk.wait_to_write(timeout, ready)? {
+        true => Ok(()),
+        false => Err(Errno::TimedOut.into()),
+    }
+}
+
 /// Waits until the destination is not congested and the send buffer has room. For other nodes, also
 /// waits until the user's share has room. Then charges `cost` bytes. `limit` is a recent value of
 /// the send buffer's limit.
@@ -506,45 +556,14 @@ fn admit(
     mut limit: usize,
     mut timeout: Timeout,
 ) -> Result<SndbufCharge> {
-    let congested = || match route {
-        Route::Loop(destination) => destination.is_congested(),
-        Route::Connection(connection) => connection.is_congested(port),
-    };
     let account = match route {
         Route::Loop(_) => None,
         Route::Connection(_) => sk.account()?,
     };
     let take = |limit| SndbufCharge::take(sk, account.map(|it| &**it), cost, limit);
     loop {
-        if congested() {
-            let waiting_on = match route {
-                Route::Loop(destination) => destination.waiting_on(),
-                Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
-            };
-            // Only a socket is congested, and it has a list.
-            let Some(waiting_on) = waiting_on else {
-                continue;
-            };
-            // The socket remembers the list, so that closing it removes it from the list.
-            sk.note_waiting(&waiting_on)?;
-            let waiters = waiting_on.waiters();
-            waiters.add(sk, port, timeout.is_nonblocking())?;
-            if timeout.is_nonblocking() {
-                sk.note_no_room();
-            }
-            // The congestion may have ended before the socket was on the list.
-            if congested() {
-                if timeout.is_nonblocking() {
-                    sk.node.stats.inc(Counter::CongSendError);
-                    return Err(Errno::NoBufferSpace.into());
-                }
-                sk.node.stats.inc(Counter::CongSendBlocked);
-                // A wake-up removes the socket from the list. Another port may have room instead.
-                if !sk.wait_to_write(&mut timeout, || !congested() || !waiters.has(sk, port))? {
-                    return Err(Errno::TimedOut.into());
-                }
-                continue;
-            }
+        while is_congested(route, port) {
+            await_port(sk, route, port, &mut timeout)?;
         }
         let full = match take(limit) {
             Ok(charge) => return Ok(charge),
