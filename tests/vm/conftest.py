@@ -163,10 +163,6 @@ def pytest_collection_finish(session):
         path.write_text(json.dumps([[x.nodeid, lab_name(x)] for x in session.items]))
 
 
-def pytest_configure(config):
-    config.records = {"boots": cluster.Machine.boots}
-
-
 def lab_name(item):
     """Returns a word for the machines that a test shares with others. A test that boots its own
     machines shares them with no other."""
