@@ -12,12 +12,16 @@ use super::{
         parse_peer,
         Call, //
     },
+    control::{
+        control_of,
+        too_long,
+        Control, //
+    },
     op_waits::{
         await_bounce,
         await_op_delay, //
     },
-    operation::OpRequest,
-    rdma, //
+    operation::OpRequest, //
 };
 use crate::{
     conn::{
@@ -37,41 +41,19 @@ use crate::{
     },
     loop_transport::Destination,
     msg::MsgOps,
-    proto::{
-        rdma::Cookie,
-        wire::MAX_MESSAGE, //
-    },
+    proto::wire::MAX_MESSAGE,
     socket::{
-        BounceCharge,
         Bound,
         CachedRoute,
         ChargeError,
         Incoming,
-        MsgMeta,
         Peer,
-        RegionKey,
         SndbufCharge,
         Socket,
         TransportId,
         WaitingOn, //
     },
-    stats::Counter,
-    uapi::{
-        rdma::{
-            AtomicArgs,
-            AtomicKind,
-            GetMr,
-            Transfer, //
-        },
-        RDS_CMSG_ATOMIC_CSWP,
-        RDS_CMSG_ATOMIC_FADD,
-        RDS_CMSG_MASKED_ATOMIC_CSWP,
-        RDS_CMSG_MASKED_ATOMIC_FADD,
-        RDS_CMSG_RDMA_ARGS,
-        RDS_CMSG_RDMA_DEST,
-        RDS_CMSG_RDMA_MAP,
-        SOL_RDS, //
-    }, //
+    stats::Counter, //
 };
 use core::net::Ipv6Addr;
 use kernel::{
@@ -108,7 +90,7 @@ enum Route {
 /// - `EOPNOTSUPP` for an operation, if the peer is this node.
 /// - `ENOMEM`
 /// - Those of [`await_op_delay`], [`await_bounce`] and [`admit`].
-/// - Those of `OpRequest::prepare` and [`rdma::register`].
+/// - Those of `OpRequest::prepare` and [`super::rdma::register`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
 /// # Context
@@ -179,24 +161,6 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         }
     }
     Ok(len)
-}
-
-/// Returns the error for a message that is too long. As with C RDS, errors of control messages have
-/// priority.
-#[cold]
-fn too_long(msg: &SendMsg<'_>) -> Error {
-    for cmsg in msg.cmsgs() {
-        match cmsg {
-            Err(error) => return error,
-            Ok(it) if it.level == SOL_RDS && it.kind == RDS_CMSG_RDMA_ARGS => {
-                if it.data.len() < Transfer::LEN {
-                    return EINVAL;
-                }
-            }
-            Ok(_) => {}
-        }
-    }
-    Errno::MessageTooLong.into()
 }
 
 /// Does the same as `to_ipv4_mapped().is_some()`, which takes 22 instructions to compare the bytes.
@@ -299,124 +263,6 @@ impl Sending<'_> {
         }
         sent
     }
-}
-
-/// Memory of the sender that a message announces to its receiver.
-enum MrArg {
-    /// Memory that the program has registered before.
-    Known(Cookie),
-    /// Memory to register with the message.
-    New(GetMr),
-}
-
-impl MrArg {
-    /// Registers the memory if necessary. Returns the cookie, and the key with which to undo a
-    /// registration.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if the socket has no region with this cookie.
-    /// - Those of [`rdma::register`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
-    fn cookie(self, sk: &Sock<Socket>) -> Result<(Cookie, Option<RegionKey>)> {
-        match self {
-            Self::Known(cookie) if !sk.memory.has(cookie) => Err(EINVAL),
-            Self::Known(cookie) => Ok((cookie, None)),
-            Self::New(args) => rdma::register(sk, &args).map(|(it, key)| (it, Some(key))),
-        }
-    }
-}
-
-/// Requests of the control messages.
-#[derive(Default)]
-struct Control {
-    memory: Option<MrArg>,
-    operation: Option<OpRequest>,
-    /// Charge for bounce buffers of the operation, if it needs them.
-    bounce: Option<BounceCharge>,
-}
-
-impl Control {
-    /// Returns the memory of the requests in a message on the loop transport, in bytes.
-    fn meta_size(&self) -> usize {
-        self.memory.as_ref().map_or(0, |_| MsgMeta::SIZE)
-    }
-
-    /// Sets the memory to announce.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if it is already set.
-    fn set_memory(&mut self, mr: MrArg) -> Result {
-        match self.memory.replace(mr) {
-            None => Ok(()),
-            Some(_) => Err(EINVAL),
-        }
-    }
-
-    /// Sets the operation.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if it is already set.
-    fn set_operation(&mut self, request: OpRequest) -> Result {
-        match self.operation.replace(request) {
-            None => Ok(()),
-            Some(_) => Err(EINVAL),
-        }
-    }
-}
-
-/// Parses the control messages. Returns `None` if there are no requests.
-///
-/// # Errors
-///
-/// - `EINVAL` for a control message of `SOL_RDS` that is invalid, repeated or unknown.
-/// - `ENOMEM`
-#[cold]
-fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
-    let mut control = Control::default();
-    for cmsg in msg.cmsgs() {
-        let cmsg = cmsg?;
-        if cmsg.level != SOL_RDS {
-            continue;
-        }
-        let atomic = |kind| -> Result<OpRequest> {
-            let args = AtomicArgs::parse(kind, cmsg.data).ok_or(EINVAL)?;
-            Ok(OpRequest::Atomic(args))
-        };
-        match cmsg.kind {
-            RDS_CMSG_RDMA_DEST => {
-                let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                let cookie = Cookie::from_bits(u64::from_ne_bytes(*bits));
-                control.set_memory(MrArg::Known(cookie))?;
-            }
-            RDS_CMSG_RDMA_MAP => {
-                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_memory(MrArg::New(GetMr::parse(args).ok_or(EINVAL)?))?;
-            }
-            RDS_CMSG_RDMA_ARGS => {
-                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_operation(OpRequest::Transfer(Transfer::parse(args)?))?;
-            }
-            RDS_CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
-            RDS_CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
-            RDS_CMSG_MASKED_ATOMIC_FADD => {
-                control.set_operation(atomic(AtomicKind::MaskedFetchAdd)?)?
-            }
-            RDS_CMSG_MASKED_ATOMIC_CSWP => {
-                control.set_operation(atomic(AtomicKind::MaskedCompareSwap)?)?;
-            }
-            _ => return Err(EINVAL),
-        }
-    }
-    if control.memory.is_none() && control.operation.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(KBox::new(control, GFP_KERNEL)?))
 }
 
 /// Returns the route of a message. `last` is the route of the previous one.
