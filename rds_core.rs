@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+mod af_rds;
 mod bindings;
 mod cm;
 mod cong;
@@ -16,7 +17,6 @@ mod params;
 mod proto;
 mod rdma_mem;
 mod recv_pool;
-mod sock;
 mod socket;
 mod stats;
 mod trace;

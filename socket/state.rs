@@ -2,7 +2,7 @@
 
 //! State of a socket: its addresses, send buffer charge, receive queue and flags.
 //!
-//! System calls use it from above (`sock/`), and connections deliver to it.
+//! System calls use it from above (`af_rds/`), and connections deliver to it.
 
 use super::{
     address::Peer,
