@@ -4,6 +4,7 @@
 
 use kernel::prelude::*;
 
+mod af_rds;
 mod bindings;
 mod cm;
 mod cong;
@@ -16,7 +17,6 @@ mod params;
 mod proto;
 mod rdma_mem;
 mod recv_pool;
-mod sock;
 mod socket;
 mod stats;
 mod trace;
@@ -55,7 +55,7 @@ use proto::{
 use recv_pool::{
     Counters,
     Limit,
-    Limits, //
+    PoolShared, //
 };
 use socket::{
     SharedState,
@@ -216,7 +216,7 @@ impl kernel::Module for RdsModule {
         // Before all others, so a load that fails drops it after them, too.
         let late_wakeups = LateWakeups(workers.clone());
         let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
-        let limits = Limits {
+        let pool_shared = PoolShared {
             most: pool_limit.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
@@ -224,7 +224,12 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
-        let ib = Ib::new(addrs.clone(), limits, max_fragment(), ib_tunables.clone())?;
+        let ib = Ib::new(
+            addrs.clone(),
+            pool_shared,
+            max_fragment(),
+            ib_tunables.clone(),
+        )?;
         let loopback = Arc::new(Loop, GFP_KERNEL)?;
         let transports = Transports::new().with(ib.clone()).with(loopback);
         let shared = SharedState::new(queue, total_memory() as u64)?;

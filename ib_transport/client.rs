@@ -87,7 +87,7 @@ impl Client for Ib {
             rdma,
             unmapped,
             self.addrs.sections(),
-            &self.limits,
+            &self.pool_shared,
             &self.tunables,
             &self.parking,
         )?;

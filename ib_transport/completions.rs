@@ -59,7 +59,7 @@ impl QpHandler for QpContext {
     ) -> Result<u32, Received> {
         if !self.receiving.read_once() {
             self.receiving.store(true, Relaxed);
-            self.events.note_first_frame();
+            self.shared.note_first_frame();
             if self.device.caps.active_side_first {
                 // A READ may wait for this. Transmitters see the flag after `resume`.
                 self.connection.resume();
@@ -116,7 +116,7 @@ impl QpHandler for QpContext {
     fn failed(&self, _qp: &Qp<Self>, failure: Failure) {
         let flushed = failure.status.is_flush();
         // Soft-RoCE flushes all requests if it has no memory to send. Nothing else reports that.
-        if !flushed || !self.events.progress.has_ended() {
+        if !flushed || !self.shared.progress.has_ended() {
             self.connection
                 .note_error(failure.queue.name(), failure.status.number());
         }
@@ -139,7 +139,7 @@ impl QpHandler for QpContext {
             self.connection
                 .fault_limiter
                 .note(owner.user, owner.standing);
-            self.events.note(EndpointEvent::Fault);
+            self.shared.note(EndpointEvent::Fault);
         } else {
             self.fail();
         }

@@ -36,8 +36,8 @@ use crate::{
     },
     proto::keepalive::time_for_operations,
     recv_pool::{
-        Limits,
         LoweredLimit,
+        PoolShared,
         Pools, //
     }, //
 };
@@ -118,14 +118,14 @@ impl Device {
         device: &IbDevice,
         unmapped: &Arc<Pools>,
         sections: &Arc<Sections>,
-        limits: &Limits,
+        pool_shared: &PoolShared,
         tunables: &Arc<IbTunables>,
         parking: &Arc<DeferredDestroy>,
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
         let endpoints = EndpointList::new(device.id(), sections.clone())?;
-        let pools = Pools::new(&pd, unmapped.clone(), limits)?;
-        let regions = MrPool::new(&pd, &endpoints, tunables, &limits.queue)?;
+        let pools = Pools::new(&pd, unmapped.clone(), pool_shared)?;
+        let regions = MrPool::new(&pd, &endpoints, tunables, &pool_shared.queue)?;
         let bounds = device.bounce_bounds();
         Arc::pin_init(
             try_pin_init!(Self {
@@ -134,12 +134,12 @@ impl Device {
                 _shrinker: Shrinker::new(pools.clone())?,
                 pools,
                 caps: device.caps(),
-                watch: CqWatchdog::new(&endpoints, &regions, tunables, &limits.queue)?,
+                watch: CqWatchdog::new(&endpoints, &regions, tunables, &pool_shared.queue)?,
                 regions,
                 endpoints,
-                queue: limits.queue.clone(),
+                queue: pool_shared.queue.clone(),
                 parking: parking.clone(),
-                _lowered: bounds.map(|bounds| limits.most.lower(bounds.arena())),
+                _lowered: bounds.map(|bounds| pool_shared.most.lower(bounds.arena())),
                 service_ring <- kernel::new_delayed_work!("Device::service_ring"),
                 service_armed: Atomic::new(false),
                 soon: Atomic::new(false),

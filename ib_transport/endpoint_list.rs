@@ -83,7 +83,7 @@ pub(crate) trait EndpointQp: Send + Sync {
 
 /// An endpoint that uses a device.
 pub(super) struct EndpointEntry {
-    pub(super) events: Arc<EndpointShared>,
+    pub(super) shared: Arc<EndpointShared>,
     /// The endpoint's queue pair, once it is created.
     pub(super) qp: Option<Arc<dyn EndpointQp>>,
 }
@@ -166,10 +166,10 @@ impl EndpointList {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn enter(&self, events: &Arc<EndpointShared>) -> Result<u64> {
+    pub(super) fn enter(&self, shared: &Arc<EndpointShared>) -> Result<u64> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let user = EndpointEntry {
-            events: events.clone(),
+            shared: shared.clone(),
             qp: None,
         };
         let mut endpoints = self.endpoints.lock();
@@ -256,7 +256,7 @@ impl EndpointList {
         // the lock held, because the worker of an endpoint on the list has not ended.
         self.for_each(
             |_, user| {
-                user.events.lose_device();
+                user.shared.lose_device();
                 None::<()>
             },
             |()| {},
@@ -312,8 +312,8 @@ impl EndpointList {
 impl AddrUser for EndpointList {
     fn recheck(&self, addrs: &LocalAddrs) {
         self.for_each(
-            |_, user| Some(user.events.clone()),
-            |events| events.check_address(addrs, self.device),
+            |_, user| Some(user.shared.clone()),
+            |shared| shared.check_address(addrs, self.device),
         );
     }
 }

@@ -34,7 +34,7 @@ use crate::{
     },
     proto::wire::FragmentSize,
     recv_pool::{
-        Limits,
+        PoolShared,
         Pools,
         Unmapped, //
     }, //
@@ -51,7 +51,7 @@ pub(crate) struct Ib {
     pub(super) addrs: Arc<LocalAddrs>,
     #[pin]
     pub(super) devices: SpinLockBh<KVec<Arc<Device>>>,
-    pub(super) limits: Limits,
+    pub(super) pool_shared: PoolShared,
     /// Fragment size to propose to peers.
     pub(super) fragment: FragmentSize,
     pub(super) tunables: Arc<IbTunables>,
@@ -65,16 +65,16 @@ impl Ib {
     /// Creates a transport without devices. Registering the client adds them. May sleep.
     pub(crate) fn new(
         addrs: Arc<LocalAddrs>,
-        limits: Limits,
+        pool_shared: PoolShared,
         fragment: FragmentSize,
         tunables: Arc<IbTunables>,
     ) -> Result<Arc<Self>> {
-        let unmapped = Unmapped::new(&limits)?;
+        let unmapped = Unmapped::new(&pool_shared)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 addrs,
                 devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
-                limits,
+                pool_shared,
                 fragment,
                 tunables,
                 _shrinker: Shrinker::new(unmapped.pools().clone())?,
@@ -133,12 +133,12 @@ impl Ib {
     pub(super) fn use_device(
         &self,
         device: &IbDevice,
-        events: &Arc<EndpointShared>,
+        shared: &Arc<EndpointShared>,
     ) -> Result<DeviceUse> {
         let device = self.find(device).ok_or(ENODEV)?;
-        let number = device.endpoints.enter(events)?;
+        let number = device.endpoints.enter(shared)?;
         // The address may have moved before the endpoint was on the list.
-        events.check_address(&self.addrs, device.id);
+        shared.check_address(&self.addrs, device.id);
         Ok(DeviceUse { device, number })
     }
 

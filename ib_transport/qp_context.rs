@@ -55,7 +55,7 @@ use kernel::{
 #[pin_data]
 pub(super) struct QpContext {
     pub(super) connection: Arc<Connection>,
-    pub(super) events: Arc<EndpointShared>,
+    pub(super) shared: Arc<EndpointShared>,
     pub(super) device: Arc<Device>,
     pub(super) config: QpConfig,
     /// Path of the messages, once the connection is established.
@@ -78,14 +78,14 @@ pub(super) struct QpContext {
 impl QpContext {
     pub(super) fn new(
         connection: Arc<Connection>,
-        events: Arc<EndpointShared>,
+        shared: Arc<EndpointShared>,
         device: Arc<Device>,
         config: QpConfig,
         controlled: bool,
     ) -> impl PinInit<Self> {
         pin_init!(Self {
             connection,
-            events,
+            shared,
             device,
             config,
             path: SetOnce::new(),
@@ -102,7 +102,7 @@ impl QpContext {
     /// (soft-iWARP) had not taken over the socket yet handles that frame with the next one.
     pub(super) fn is_awaiting_first_frame(&self) -> bool {
         self.device.caps.active_side_first
-            && !self.events.is_passive()
+            && !self.shared.is_passive()
             && !self.receiving.read_once()
     }
 
@@ -135,7 +135,7 @@ impl QpContext {
         }
         let room = self.device.pools.make_room(len);
         let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
-        if lacks && !self.events.progress.has_ended() {
+        if lacks && !self.shared.progress.has_ended() {
             self.give_up_for_memory("send memory", ENOMEM);
         }
     }
@@ -148,7 +148,7 @@ impl QpContext {
 
     /// Marks the endpoint as lost. Any context.
     pub(super) fn fail(&self) {
-        self.events.note(EndpointEvent::Lost);
+        self.shared.note(EndpointEvent::Lost);
     }
 
     /// Marks the endpoint as lost for a reason that is reported nowhere else. Any context.
@@ -162,7 +162,7 @@ impl QpContext {
     /// short, so the next endpoint uses small ones. Any context.
     #[cold]
     pub(super) fn give_up_for_memory(&self, what: &str, error: Error) {
-        if self.events.fragment() != FragmentSize::K4 {
+        if self.shared.fragment() != FragmentSize::K4 {
             self.connection.path.note_lack_of_large_pieces();
         }
         self.give_up(what, error);

@@ -111,7 +111,7 @@ impl QpContext {
                 return Ok(true);
             }
             let mut batch = Batch::new();
-            let pool = this.device.pools.recv(this.events.fragment());
+            let pool = this.device.pools.recv(this.shared.fragment());
             let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
@@ -141,7 +141,7 @@ impl QpContext {
             let wanted = (ring.depth.missing() as usize)
                 .min(Batch::MAX)
                 .saturating_sub(ring.spare.len());
-            let pool = this.device.pools.recv(this.events.fragment());
+            let pool = this.device.pools.recv(this.shared.fragment());
             // Without new buffers the spare ones may suffice.
             let _ = pool.alloc_many(wanted, Context::Atomic, &mut ring.spare);
             let posted = qp.post_recv(&mut ring.spare)?;
@@ -160,7 +160,7 @@ impl QpContext {
     pub(super) fn service_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         // The next endpoint of the connection may have begun.
-        if this.events.progress.has_ended() {
+        if this.shared.progress.has_ended() {
             return NextCheck::Done;
         }
         // Cleared before all checks, so that a later request causes another check.
@@ -174,7 +174,6 @@ impl QpContext {
 
     fn check_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
-        let stats = &this.connection.node.stats;
         this.make_room();
         this.connection.resume();
         if qp.with_poll(|ring| ring.delayed.is_some()) {
@@ -183,41 +182,11 @@ impl QpContext {
             qp.resume();
         }
         if period_ends {
-            let decision = qp.with_poll(|ring| {
-                let decision = ring.depth.end_period(MAX_PROBES);
-                if decision.shrank {
-                    // Nothing is posted before the surplus is used, so advertising must not wait
-                    // for it.
-                    this.advertise_posted(0, ring.depth.depth().min(ring.depth.posted()));
-                }
-                decision
-            });
-            stats.add(Counter::IbRxRingShrunk, decision.shrank.into());
-            this.connection.probe(decision.ask);
+            Self::end_period(qp);
         }
         if qp.with_poll(|ring| ring.depth.is_low()) {
-            stats.inc(Counter::IbRxRefillFromThread);
-            match Self::fill(qp) {
-                // With flow control the peer stops before the ring is empty. No frame of it causes
-                // a refill.
-                Ok(false) if this.controlled => {
-                    let posted = qp.with_poll(|ring| ring.depth.posted());
-                    this.advertise_posted(0, posted);
-                    return if posted <= 1 {
-                        Self::on_ring_empty(qp)
-                    } else {
-                        NextCheck::Soon
-                    };
-                }
-                Ok(_) => {}
-                Err(FillError::NoMemory) if this.events.fragment() != FragmentSize::K4 => {
-                    stats.inc(Counter::IbRxRingEmpty);
-                    this.give_up_for_memory("receive memory", ENOMEM);
-                }
-                Err(FillError::Limit | FillError::NoMemory) => return Self::on_ring_empty(qp),
-                // The queue pair is being closed.
-                Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
-                Err(FillError::Failed(error)) => this.give_up("receive memory", error),
+            if let Some(next_check) = Self::refill_low_ring(qp) {
+                return next_check;
             }
         }
         if qp.with_poll(|ring| core::mem::take(&mut ring.rnr_timer_raised)) {
@@ -233,6 +202,53 @@ impl QpContext {
         } else {
             NextCheck::AtNextPeriod
         }
+    }
+
+    /// Adapts the depth of the ring to the period that ends.
+    fn end_period(qp: &Qp<Self>) {
+        let this = qp.handler();
+        let decision = qp.with_poll(|ring| {
+            let decision = ring.depth.end_period(MAX_PROBES);
+            if decision.shrank {
+                // Nothing is posted before the surplus is used, so advertising must not wait for
+                // it.
+                this.advertise_posted(0, ring.depth.depth().min(ring.depth.posted()));
+            }
+            decision
+        });
+        let stats = &this.connection.node.stats;
+        stats.add(Counter::IbRxRingShrunk, decision.shrank.into());
+        this.connection.probe(decision.ask);
+    }
+
+    /// Refills a ring that is low. Returns the time of the next check if the ring still is.
+    fn refill_low_ring(qp: &Qp<Self>) -> Option<NextCheck> {
+        let this = qp.handler();
+        let stats = &this.connection.node.stats;
+        stats.inc(Counter::IbRxRefillFromThread);
+        match Self::fill(qp) {
+            // With flow control the peer stops before the ring is empty. No frame of it causes a
+            // refill.
+            Ok(false) if this.controlled => {
+                let posted = qp.with_poll(|ring| ring.depth.posted());
+                this.advertise_posted(0, posted);
+                return Some(if posted <= 1 {
+                    Self::on_ring_empty(qp)
+                } else {
+                    NextCheck::Soon
+                });
+            }
+            Ok(_) => {}
+            Err(FillError::NoMemory) if this.shared.fragment() != FragmentSize::K4 => {
+                stats.inc(Counter::IbRxRingEmpty);
+                this.give_up_for_memory("receive memory", ENOMEM);
+            }
+            Err(FillError::Limit | FillError::NoMemory) => return Some(Self::on_ring_empty(qp)),
+            // The queue pair is being closed.
+            Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
+            Err(FillError::Failed(error)) => this.give_up("receive memory", error),
+        }
+        None
     }
 
     /// Sends a header now and then to a peer from which nothing is received, so that it knows that
@@ -273,7 +289,7 @@ impl QpContext {
         }
         let timeout = if this.connection.path.in_reassembly() {
             Some(STARVED_TIMEOUT)
-        } else if this.events.fragment() != FragmentSize::K4 {
+        } else if this.shared.fragment() != FragmentSize::K4 {
             Some(LONG_STARVED_TIMEOUT)
         } else {
             None

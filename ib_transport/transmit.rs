@@ -54,7 +54,7 @@ use kernel::{
 
 impl Link for Qp<QpContext> {
     fn fragment(&self) -> FragmentSize {
-        self.handler().events.fragment()
+        self.handler().shared.fragment()
     }
 
     fn path(&self) -> RdmaPath {
@@ -70,7 +70,7 @@ impl Link for Qp<QpContext> {
             .with_name(|name| f.write_fmt(fmt!("device={}", name)))?;
         f.write_fmt(fmt!(
             " passive={} flow_control={} send_ring={} recv_ring={} service_level={}",
-            u8::from(context.events.is_passive()),
+            u8::from(context.shared.is_passive()),
             u8::from(context.controlled),
             path.max_send_wr,
             path.max_recv_wr,
@@ -80,15 +80,15 @@ impl Link for Qp<QpContext> {
 
     fn announce(&self, connection: &Connection) {
         let (context, key) = (self.handler(), &connection.key);
-        let events = &context.events;
-        let (major, minor) = events
+        let shared = &context.shared;
+        let (major, minor) = shared
             .version()
             .map_or((0, 0), |version| (version.major(), version.minor()));
         // The text is that of C RDS, because programs search for it.
         pr_change_ratelimited!(
             connection.log_limit,
             "RDS/IB: {} conn connected <{},{},{}> version {}.{}{}, fragments of {} bytes\n",
-            if events.is_passive() {
+            if shared.is_passive() {
                 "Passive"
             } else {
                 "Active"
@@ -103,7 +103,7 @@ impl Link for Qp<QpContext> {
             } else {
                 ""
             },
-            events.fragment().bytes()
+            shared.fragment().bytes()
         );
     }
 
@@ -174,7 +174,7 @@ impl FrameSink for Frames<'_> {
 
     #[inline]
     fn fragment(&self) -> FragmentSize {
-        self.context().events.fragment()
+        self.context().shared.fragment()
     }
 
     #[inline]
@@ -187,7 +187,7 @@ impl FrameSink for Frames<'_> {
     }
 
     fn serves_reads(&self) -> bool {
-        self.context().events.serves_reads()
+        self.context().shared.serves_reads()
     }
 
     #[inline]

@@ -84,7 +84,7 @@ impl Transport for Ib {
     }
 
     fn pool_limit(&self) -> usize {
-        self.limits.most.shared_bytes()
+        self.pool_shared.most.shared_bytes()
     }
 
     fn pool_bytes(&self) -> u64 {
@@ -104,7 +104,7 @@ impl Transport for Ib {
             device.pools.add_to(&mut pool_usage);
             kept = kept.saturating_add(device.pd.kept());
         }
-        pool_usage.report(&self.limits.counters, each);
+        pool_usage.report(&self.pool_shared.counters, each);
         // MRs that their devices failed to destroy: see Documentation/rdma.md.
         each("ib_mr_kept", kept as u64);
     }

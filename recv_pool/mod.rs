@@ -34,7 +34,7 @@ pub(crate) use pool::{
 };
 pub(crate) use pools::{
     FrameBuf,
-    Limits,
+    PoolShared,
     Pools,
     Unmapped, //
 };

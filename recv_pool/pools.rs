@@ -116,7 +116,7 @@ impl<T> BySize<T> {
 
 /// State shared by all pools of a node.
 #[derive(Clone)]
-pub(crate) struct Limits {
+pub(crate) struct PoolShared {
     /// Maximum size of one pool.
     pub(crate) most: Arc<Limit>,
     pub(crate) counters: Arc<Counters>,
@@ -135,11 +135,15 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    fn make(pd: Option<&Pd>, unmapped: Option<Arc<Pools>>, limits: &Limits) -> Result<Arc<Self>> {
+    fn make(
+        pd: Option<&Pd>,
+        unmapped: Option<Arc<Pools>>,
+        shared: &PoolShared,
+    ) -> Result<Arc<Self>> {
         let pool = |buf_size, orders| {
             let config = PoolConfig { buf_size, orders };
-            let (queue, most) = (limits.queue.clone(), limits.most.clone());
-            Pool::new(pd, Some(queue), most, limits.counters.clone(), config)
+            let (queue, most) = (shared.queue.clone(), shared.most.clone());
+            Pool::new(pd, Some(queue), most, shared.counters.clone(), config)
         };
         let [a, b, c] = SHORT;
         let short = |buf_size| pool(buf_size, SHARD_ORDERS);
@@ -149,7 +153,7 @@ impl Pools {
                 short: [short(a)?, short(b)?, short(c)?],
                 large: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
                 unmapped,
-                counters: limits.counters.clone(),
+                counters: shared.counters.clone(),
             },
             GFP_KERNEL,
         )?)
@@ -165,8 +169,8 @@ impl Pools {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(pd: &Pd, unmapped: Arc<Pools>, limits: &Limits) -> Result<Arc<Self>> {
-        Self::make(Some(pd), Some(unmapped), limits)
+    pub(crate) fn new(pd: &Pd, unmapped: Arc<Pools>, shared: &PoolShared) -> Result<Arc<Self>> {
+        Self::make(Some(pd), Some(unmapped), shared)
     }
 
     fn all(&self) -> [&Arc<Pool>; 9] {
@@ -315,8 +319,8 @@ impl Unmapped {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(limits: &Limits) -> Result<Self> {
-        Ok(Self(Pools::make(None, None, limits)?))
+    pub(crate) fn new(shared: &PoolShared) -> Result<Self> {
+        Ok(Self(Pools::make(None, None, shared)?))
     }
 
     pub(crate) fn pools(&self) -> &Arc<Pools> {

@@ -25,7 +25,7 @@ LAYERS = (
     ("conn",),
     ("cm",),
     ("ib_transport", "loop_transport", "tcp_transport"),
-    ("sock",),
+    ("af_rds",),
     ("rds_core",),
 )
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}

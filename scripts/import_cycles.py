@@ -16,8 +16,8 @@ EXCEPTIONS = {
     "conn": {"connection", "info", "node", "path", "receive", "retry_timers", "transport", "transports",
              "worker"},
     "kapi/rdma": {"qp", "qp_handler"},
-    "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "shared_state",
-               "sndbuf_charge", "state", "unread", "upper", "waiters", "waiting"},
+    "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "recv_queue", "room_waiters",
+               "shared_state", "sndbuf_charge", "state", "upper", "waiters", "waiting"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

@@ -14,7 +14,6 @@ import os
 import random
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import pytest
 
+import costs
 import flakes
 import jobs
 import ktap
@@ -39,7 +39,7 @@ START = time.monotonic()
 # three, each machine gets less of a processor.
 WORKERS = 2
 # Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each
-# case by kernel; costs.json: the same by function, and sums.
+# case by kernel; costs.json: see costs.py.
 ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
 # Tests that the defects of the soft devices can break.
@@ -53,8 +53,8 @@ COUNTED = (
 )
 # Processor seconds of a boot, of all suites, and on the debug kernel of the leak scan.
 KUNIT_SECONDS = {"release": 30, "debug": 120}
-# The cost of a boot may be uncertain by this part.
-MOST_DOUBT = 0.1
+# The largest accepted growth of costs, and the largest uncertainty of a comparison.
+MOST_GROWTH, MOST_DOUBT = 1.05, 0.1
 # Seconds in which repetitions of a failed test begin, and the time limit of each.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
@@ -227,8 +227,8 @@ class Machines:
         self.ledger, self.seed, self.lock = ledger, seed, threading.Lock()
         self.outcomes, self.notes = defaultdict(dict), defaultdict(list)
         self.cut_short = defaultdict(list)
-        # {flavor: {test: [seconds, processor seconds]}}, and {flavor: processor seconds of boots}.
-        self.seconds, self.boots = defaultdict(dict), defaultdict(list)
+        # {flavor: [{test: [seconds, processor seconds]} of each job]}
+        self.seconds = defaultdict(list)
         self.repeated = 0
         self.queue = None
 
@@ -268,8 +268,7 @@ class Machines:
         with self.lock:
             self.outcomes[job.suite] |= ran.outcomes
             self.notes[job.suite] += [f"WARNING {x}" for x in ran.records.get("warnings", [])]
-            self.seconds[job.flavor] |= ran.records.get("seconds", {})
-            self.boots[job.flavor] += ran.records.get("boots", [])
+            self.seconds[job.flavor].append(ran.records.get("seconds", {}))
             missing = set(job.tests) - set(ran.outcomes)
             if missing or not ran.whole():
                 self.cut_short[job.suite].append(
@@ -339,62 +338,45 @@ def suite_of(flavor):
     return f"virtual machines, {flavor} kernel"
 
 
-def costs(machines):
-    """Returns the costs of a whole run, in the form of tests/vm/costs.json.
-
-    They are the processor seconds of a case of each function, and the sum of all cases in boots.
-    Boots are a unit that another machine measures as well. They are boots of the release kernel:
-    there are dozens, all alike, and their median differs little from run to run."""
-    told, boots = {}, machines.boots["release"]
-    if len(boots) > 1:
-        # Twice the standard error of the median, which is the uncertainty of the unit.
-        error = 2.5 * statistics.stdev(boots) / len(boots) ** 0.5
-        told["doubt"] = round(error / statistics.median(boots), 3)
-    for flavor, seconds in machines.seconds.items():
-        functions = defaultdict(list)
-        for name, (_, cpu) in seconds.items():
-            functions[jobs.function_of(name)].append(cpu)
-        told[flavor] = {name: round(statistics.mean(x), 1) for name, x in sorted(functions.items())}
-        if boots:
-            total = sum(cpu for _, cpu in seconds.values())
-            told.setdefault("boots", {})[flavor] = round(total / statistics.median(boots), 1)
-    return told
-
-
-def write_costs(machines, measured, whole):
+def write_costs(machines, whole):
     """Writes the costs of each case, and of all, to build/test-artifacts.
 
-    The sums are left out unless all tests ran and passed, so that nobody commits a wrong one."""
-    if not whole or machines.failed():
-        measured = {x: y for x, y in measured.items() if x not in ("boots", "doubt")}
-    for name, what in (("cases", machines.seconds), ("costs", measured)):
+    The totals are left out unless all tests ran and passed."""
+    cases = {flavor: costs.joined(of) for flavor, of in machines.seconds.items()}
+    measured = costs.summary(cases, whole and not machines.failed())
+    for name, what in (("cases", cases), ("costs", measured)):
         (ARTIFACTS / f"{name}.json").write_text(json.dumps(what, indent=1, sort_keys=True) + "\n")
 
 
-def check_costs(tally, measured, committed, failed=False):
+def check_costs(tally, seconds, committed, failed=False):
     """Fails if the tests of a kernel cost over 5 % more than when the costs were committed.
 
-    The limit is raised by the uncertainty of a boot on this machine. There is no verdict for a
-    kernel without a committed figure. Nor is there one if tests failed, as a test that waits in
-    vain costs its whole time limit, or if boots differ too much."""
-    outcomes, doubt = {}, max(x.get("doubt", 0) for x in (measured, committed))
-    for flavor, boots in measured.get("boots", {}).items():
-        known = committed.get("boots", {}).get(flavor)
+    The limit is raised by the uncertainty of the comparison. There is no verdict for a kernel
+    without a committed total. Nor is there one if tests failed, as a test that waits in vain costs
+    its whole time limit, or if the costs of the functions changed too differently.
+
+    seconds: {kernel: see costs.growth()}; committed: costs.json."""
+    outcomes = {}
+    for flavor, of in seconds.items():
+        known, total = committed.get(flavor, {}), committed.get("total", {}).get(flavor)
         if failed:
-            say(f"{flavor} kernel: no measure of costs ({boots} boots), because tests failed")
+            say(f"{flavor} kernel: no measure of costs, because tests failed")
             continue
-        if known is None:
-            say(f"{flavor} kernel: all tests cost as much as {boots} boots; no figure is committed")
+        found = total and costs.growth(of, known, total)
+        if not found:
+            used = costs.total(costs.joined(of))
+            say(f"{flavor} kernel: {used:.0f} processor seconds; no total is committed")
             continue
-        if doubt > MOST_DOUBT:
-            say(f"{flavor} kernel: {boots} boots, which differ by {doubt:.0%}: no measure")
+        told = f"{found.factor:.3f} times the committed costs, at {found.pace:.2f} times their pace"
+        if found.doubt > MOST_DOUBT:
+            say(f"{flavor} kernel: {told}, give or take {found.doubt:.0%}: no measure")
             continue
-        most = known * (1.05 + doubt)
-        say(f"{flavor} kernel: all tests cost as much as {boots} boots; at most {most:.1f}")
+        most = MOST_GROWTH + found.doubt
+        say(f"{flavor} kernel: {told}; at most {most:.3f}")
         outcomes[f"cost on the {flavor} kernel"] = (
             "passed"
-            if boots <= most
-            else f"failed: {boots} boots, at most {most:.1f}: see costs.json in build/test-artifacts"
+            if found.factor <= most
+            else f"failed: {told}, at most {most:.3f}: see costs.json in build/test-artifacts"
         )
     if outcomes:
         tally.add_outcomes("costs of the tests in machines", outcomes)
@@ -528,11 +510,10 @@ def main():
         for worker in workers:
             worker.join()
     machines.add_to(tally)
-    measured = costs(machines)
     whole = not (args.fast or args.long)
-    write_costs(machines, measured, whole)
+    write_costs(machines, whole)
     if whole:
-        check_costs(tally, measured, jobs.Costs().known, machines.failed())
+        check_costs(tally, machines.seconds, jobs.Costs().known, machines.failed())
     return 0 if tally.summary(machines.flaky()) else 1
 
 

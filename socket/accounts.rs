@@ -11,8 +11,8 @@
 use super::{
     shared_room::SharedRoom,
     upper::Node,
-    UpperNode,
-    Waiters, //
+    RoomWaiters,
+    UpperNode, //
 };
 use crate::{
     kapi::{
@@ -23,7 +23,6 @@ use crate::{
         },
         task::{
             self,
-            without_io,
             UserId, //
         }, //
     },
@@ -45,10 +44,6 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
-    },
-    workqueue::{
-        Work,
-        WorkItem, //
     }, //
 };
 
@@ -101,7 +96,6 @@ impl Sum {
 }
 
 /// Charges of a user.
-#[pin_data]
 pub(crate) struct Account {
     /// Unread messages at the user's sockets.
     unread: Sum,
@@ -114,24 +108,20 @@ pub(crate) struct Account {
     /// Bounce buffers of the user's operations, in bytes.
     pub(super) bounced: Atomic<usize>,
     /// Sockets that wait for room to send.
-    #[pin]
-    pub(crate) waiters: Waiters,
-    #[pin]
-    waking: Work<Self>,
+    pub(crate) waiters: Arc<RoomWaiters>,
 }
 
 impl Account {
     fn new() -> Result<Arc<Self>> {
-        let this = pin_init!(Self {
+        let this = Self {
             unread: Sum::new(),
             tight: Atomic::new(false),
             close: Atomic::new(false),
             sent: SharedRoom::new(),
             bounced: Atomic::new(0),
-            waiters <- Waiters::new(),
-            waking <- kernel::new_work!("Account::waking"),
-        });
-        Arc::pin_init(this, GFP_KERNEL)
+            waiters: RoomWaiters::new()?,
+        };
+        Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
     /// Charges `bytes` to the user's share for sending. Returns `false` if there is no room.
@@ -159,9 +149,9 @@ impl Account {
     ///
     /// Any context.
     #[inline]
-    pub(crate) fn credit(self: &Arc<Self>, node: &Node, bytes: usize) {
+    pub(crate) fn credit(&self, node: &Node, bytes: usize) {
         if self.sent.credit(bytes, || share_limit(node)) {
-            node.queue.enqueue::<_, 0>(self.clone());
+            self.waiters.wake(&node.queue);
         }
     }
 
@@ -245,19 +235,6 @@ impl Account {
         if close != self.is_charged_closely() {
             self.close.store(close, Relaxed);
         }
-    }
-}
-
-kernel::impl_has_work! {
-    impl HasWork<Self> for Account { self.waking }
-}
-
-/// Wakes the waiters for room. Runs in a work item, because there may be any number of them.
-impl WorkItem for Account {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        without_io(|| this.waiters.wake_writers());
     }
 }
 

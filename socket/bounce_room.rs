@@ -10,13 +10,10 @@
 use super::{
     upper::Node,
     Account,
-    Waiters, //
+    RoomWaiters, //
 };
 use crate::{
-    kapi::{
-        sync::ReadOnce,
-        task::without_io, //
-    },
+    kapi::sync::ReadOnce,
     proto::bounce::may_bounce, //
 };
 use kernel::{
@@ -28,48 +25,25 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
-    },
-    workqueue::{
-        Work,
-        WorkItem, //
     }, //
 };
 
 /// The bounce buffers that operations of this node hold.
-#[pin_data]
 pub(crate) struct BounceRoom {
     /// In bytes.
     held: Atomic<usize>,
     /// A socket waits for room.
     is_awaited: Atomic<bool>,
-    #[pin]
-    pub(crate) waiters: Waiters,
-    #[pin]
-    waking: Work<Self>,
-}
-
-kernel::impl_has_work! {
-    impl HasWork<Self> for BounceRoom { self.waking }
-}
-
-/// Wakes the waiters. Runs in a work item, because there may be any number of them.
-impl WorkItem for BounceRoom {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        without_io(|| this.waiters.wake_writers());
-    }
+    pub(crate) waiters: Arc<RoomWaiters>,
 }
 
 impl BounceRoom {
-    pub(super) fn new() -> Result<Arc<Self>> {
-        let this = pin_init!(Self {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
             held: Atomic::new(0),
             is_awaited: Atomic::new(false),
-            waiters <- Waiters::new(),
-            waking <- kernel::new_work!("BounceRoom::waking"),
-        });
-        Arc::pin_init(this, GFP_KERNEL)
+            waiters: RoomWaiters::new()?,
+        })
     }
 
     /// Lets the next release wake all waiters. A waiter calls this after it was added, and then
@@ -136,7 +110,7 @@ impl Drop for BounceCharge {
         let room = &self.node.shared.bounce_room;
         room.held.fetch_sub(self.bytes, Full);
         if room.is_awaited.read_once() && room.is_awaited.xchg(false, Full) {
-            self.node.queue.enqueue::<_, 0>(room.clone());
+            room.waiters.wake(&self.node.queue);
         }
     }
 }

@@ -17,7 +17,10 @@ mod net_state;
 mod notify_queue;
 mod overrun;
 mod reader_lock;
+mod receive;
 mod recv_buf;
+mod recv_queue;
+mod room_waiters;
 mod send_room;
 mod shared_room;
 mod shared_state;
@@ -69,6 +72,7 @@ pub(crate) use net_state::{
 };
 pub(crate) use notify_queue::Notification;
 pub(crate) use recv_buf::RecvBuf;
+pub(crate) use room_waiters::RoomWaiters;
 pub(crate) use shared_state::SharedState;
 pub(crate) use sndbuf_charge::{
     ChargeError,

@@ -6,7 +6,7 @@
 //! not affected.
 
 use super::{
-    state::RecvQueue,
+    recv_queue::RecvQueue,
     Account,
     Incoming,
     Socket, //

@@ -28,7 +28,7 @@ pub(crate) struct SharedState {
     pub(super) overrun_floor: u64,
     /// Charges of users for shared memory.
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) bounce_room: Arc<BounceRoom>,
+    pub(crate) bounce_room: BounceRoom,
     /// Runs work items of sockets, and the periodic checks of all connections. Its work never waits
     /// for a peer.
     pub(super) queue: Arc<OwnedQueue>,

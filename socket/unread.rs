@@ -3,7 +3,7 @@
 //! Snapshots of unread messages for the `RDS_INFO_*` tables.
 
 use super::{
-    Incoming,
+    recv_queue::UnreadInfo,
     Socket, //
 };
 use crate::kapi::{
@@ -12,33 +12,10 @@ use crate::kapi::{
     task,
     walk_in_batches, //
 };
-use core::net::Ipv6Addr;
 use kernel::prelude::*;
 
 /// Maximum number of messages that are visited each time their queue is locked.
 const BATCH: usize = 32;
-
-/// Snapshot of an unread message.
-#[derive(Clone, Copy)]
-pub(crate) struct UnreadInfo {
-    pub(crate) sequence: u64,
-    pub(crate) len: u32,
-    pub(crate) saddr: Ipv6Addr,
-    pub(crate) sport: u16,
-    pub(crate) tos: u8,
-}
-
-impl UnreadInfo {
-    pub(super) fn of(message: &Incoming) -> Self {
-        Self {
-            sequence: message.sequence,
-            len: message.len,
-            saddr: message.saddr,
-            sport: message.sport,
-            tos: message.tos,
-        }
-    }
-}
 
 impl Sock<Socket> {
     /// Calls `each`, without a lock, for the unread messages, oldest first, until it fails.

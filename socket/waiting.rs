@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists on which a socket waits for room: of a peer, of a socket on this node, of the share of its
-//! user, and of bounce buffers.
+//! Lists on which a socket waits for room: of a peer, of a socket on this node, and of memory that
+//! it shares with others.
 //!
 //! A socket that is closed removes itself from all of them.
 
 use super::{
     upper::Connection,
     Account,
-    BounceRoom,
+    RoomWaiters,
     Socket,
     UpperConnection,
     Waiters, //
@@ -31,8 +31,7 @@ use kernel::{
 pub(crate) enum WaitingOn {
     Peer(Arc<Connection>),
     Socket(ARef<Sock<Socket>>),
-    Share(Arc<Account>),
-    Bounce(Arc<BounceRoom>),
+    Room(Arc<RoomWaiters>),
 }
 
 impl WaitingOn {
@@ -41,8 +40,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => connection.waiters(),
             Self::Socket(sk) => &sk.waiters,
-            Self::Share(account) => &account.waiters,
-            Self::Bounce(room) => &room.waiters,
+            Self::Room(room) => room.waiters(),
         }
     }
 
@@ -56,7 +54,7 @@ impl WaitingOn {
         match self {
             Self::Peer(connection) => UpperConnection::has_ended(&**connection),
             Self::Socket(sk) => sk.is_closed(),
-            Self::Share(_) | Self::Bounce(_) => false,
+            Self::Room(_) => false,
         }
     }
 }
@@ -128,11 +126,11 @@ impl Sock<Socket> {
         };
         // If there is no memory for the waiter, the next call reports the room.
         account.has_room(&self.node)
-            || self.await_share(account).is_err()
+            || self.await_room(&account.waiters).is_err()
             || account.has_room(&self.node)
     }
 
-    /// Lets the socket be woken when the share of its user has room. The caller then checks again.
+    /// Lets the socket be woken when there is room. The caller then checks again.
     ///
     /// # Errors
     ///
@@ -141,9 +139,9 @@ impl Sock<Socket> {
     /// # Context
     ///
     /// Process context; may sleep.
-    pub(crate) fn await_share(&self, account: &Arc<Account>) -> Result {
-        self.note_waiting(&WaitingOn::Share(account.clone()))?;
-        account.waiters.add(self, 0, false)
+    pub(crate) fn await_room(&self, room: &Arc<RoomWaiters>) -> Result {
+        self.note_waiting(&WaitingOn::Room(room.clone()))?;
+        room.waiters().add(self, 0, false)
     }
 
     /// Remembers that this socket may be on a list of waiters.

@@ -180,7 +180,6 @@ def pytest_sessionfinish(session):
                     "seconds": {
                         x: [round(SECONDS[x], 2), round(CPU_SECONDS[x], 2)] for x in OUTCOMES
                     },
-                    **getattr(session.config, "records", {}),
                 }
             )
         )

@@ -143,6 +143,35 @@ struct Expected {
     active_end: Arc<RegQpEnd>,
 }
 
+impl Expected {
+    fn new(active_end: Arc<RegQpEnd>) -> Result<Arc<Self>> {
+        let [a, b] = [time::random_u32(), time::random_u32()];
+        Arc::pin_init(
+            pin_init!(Self {
+                word: (u64::from(a) << 32 | u64::from(b)).to_ne_bytes(),
+                request <- new_spinlock_bh!(None, "reg_qp::Expected"),
+                active_end,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Waits for the request.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` if no event arrives in time.
+    /// - `EAGAIN` if another queue pair number is needed.
+    /// - `EIO` if another event arrives.
+    fn wait(&self) -> Result<IncomingRequest> {
+        self.active_end.completion.wait(TIMEOUT_MS)?;
+        if *self.active_end.step.lock() == Some(RegQpStep::Stale) {
+            return Err(EAGAIN);
+        }
+        self.request.lock().take().ok_or(EIO)
+    }
+}
+
 impl RequestHandler for Expected {
     const REFUSAL: &'static [u8] = &[];
 
@@ -154,6 +183,18 @@ impl RequestHandler for Expected {
         let before = self.request.lock().replace(request);
         drop(before);
         self.active_end.completion.signal();
+    }
+}
+
+/// Returns the parameters of a connection that serves no reads and no atomics.
+const fn params(private_data: &[u8]) -> ConnParams<'_> {
+    ConnParams {
+        private_data,
+        responder_resources: 0,
+        initiator_depth: 0,
+        flow_control: true,
+        retry_count: 7,
+        rnr_retry_count: 7,
     }
 }
 
@@ -261,18 +302,8 @@ impl RegQp {
         // If the address has moved, the CM ids belong to a device on which no hold is taken.
         // Removal of that device waits for the section instead.
         let section = sections.open()?;
-        let [a, b] = [time::random_u32(), time::random_u32()];
-        let word = (u64::from(a) << 32 | u64::from(b)).to_ne_bytes();
         let (active, passive) = (RegQpEnd::new()?, RegQpEnd::new()?);
-        let active_end = active.clone();
-        let expected = Arc::pin_init(
-            pin_init!(Expected {
-                word,
-                request <- new_spinlock_bh!(None, "reg_qp::Expected"),
-                active_end,
-            }),
-            GFP_KERNEL,
-        )?;
+        let expected = Expected::new(active.clone())?;
         let listener = Listener::new(local_addr, 1, expected.clone())?;
         let peer_addr = listener.local_addr().ok_or(EINVAL)?;
 
@@ -289,27 +320,11 @@ impl RegQp {
         id.resolve_route(TIMEOUT_MS)?;
         active.wait_for(RegQpStep::RouteResolved)?;
         let qp = LocalQp::create(&id, pd)?;
-        let params = ConnParams {
-            private_data: &word,
-            responder_resources: 0,
-            initiator_depth: 0,
-            flow_control: true,
-            retry_count: 7,
-            rnr_retry_count: 7,
-        };
-        id.connect(&params, TIMEOUT_MS)?;
+        id.connect(&params(&expected.word), TIMEOUT_MS)?;
 
-        active.completion.wait(TIMEOUT_MS)?;
-        if *active.step.lock() == Some(RegQpStep::Stale) {
-            return Err(EAGAIN);
-        }
-        let request = expected.request.lock().take().ok_or(EIO)?;
-        let other_id = request.attach(passive.clone())?;
+        let other_id = expected.wait()?.attach(passive.clone())?;
         let other = LocalQp::create(&other_id, pd)?;
-        other_id.accept(&ConnParams {
-            private_data: &[],
-            ..params
-        })?;
+        other_id.accept(&params(&[]))?;
         let this = Self {
             qp,
             other,

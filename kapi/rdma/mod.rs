@@ -53,6 +53,7 @@ mod pd;
 mod poller;
 mod qp;
 mod qp_handler;
+mod qp_lifetime;
 mod qp_ring;
 mod raw_mr;
 mod send_chain;

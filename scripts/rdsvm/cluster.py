@@ -79,8 +79,6 @@ class Machine(Node):
     soft_devices = ("rdma_rxe", "siw")
     # All machines that were booted. Code that needs a part of them empties the list before.
     booted = []
-    # Processor seconds of each boot until the first command.
-    boots = []
     # An optional object that is notified of boots, loads and unloads: see blockcov/record.py.
     watcher = None
 
@@ -118,7 +116,6 @@ class Machine(Node):
         if self.watcher:
             self.watcher.booting(self)
         super().boot()
-        self.boots.append(round(self.cpu_seconds(), 2))
         # The first device of each wire, and then the others.
         self.netdevs = [self._netdev(macs[0]) for macs, _, _ in self.wires]
         self.netdevs += [self._netdev(mac) for macs, _, _ in self.wires for mac in macs[1:]]

@@ -291,11 +291,6 @@ class Node:
                                 stderr=console_in, pass_fds=fds,
                                 start_new_session=self.stdin is subprocess.DEVNULL)
 
-    def cpu_seconds(self):
-        """Returns the processor seconds that the guest has used since it was started."""
-        fields = Path(f"/proc/{self._qemu.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def alive(self):
         return self._qemu is not None and not self._gone
 

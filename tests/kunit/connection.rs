@@ -35,9 +35,12 @@ mod suite {
                 SpinLockBh, //
             }, //
         },
-        kunit::transport::{
-            self,
-            WithoutMemory, //
+        kunit::{
+            transport::{
+                self,
+                WithoutMemory, //
+            },
+            wait::eventually, //
         },
         msg::Message,
         proto::{
@@ -56,7 +59,7 @@ mod suite {
             Context,
             Counters,
             Limit,
-            Limits,
+            PoolShared,
             Pools,
             Unmapped, //
         },
@@ -74,10 +77,6 @@ mod suite {
                 Relaxed, //
             },
             Arc, //
-        },
-        time::{
-            delay::fsleep,
-            Delta, //
         }, //
     };
 
@@ -194,15 +193,9 @@ mod suite {
         let connection = bench.connect()?;
         bench.send(&connection, 2 * HALF - 1)?;
         let last = bench.fake.last.load(Relaxed);
-        let end_at = |ack, count| -> Result<bool> {
+        let end_at = |ack, count| {
             acknowledge(&connection, ack)?;
-            for _ in 0..60_000 {
-                if bench.counted("send_drop_acked") == count {
-                    return Ok(true);
-                }
-                fsleep(Delta::from_millis(1));
-            }
-            Ok(false)
+            eventually(|| bench.counted("send_drop_acked") == count)
         };
         // The work item that drops the rest of the first half runs again for the second one.
         let searches = connection.hold_searches();
@@ -210,7 +203,7 @@ mod suite {
         let second = end_at(last, 2 * HALF);
         drop(searches);
         bench.end();
-        assert_eq!((first, second), (Ok(true), Ok(true)));
+        assert_eq!((first, second), (Ok(()), Ok(())));
         Ok(())
     }
 
@@ -226,14 +219,12 @@ mod suite {
             .node
             .reset_connections(Net::init(), connection.key.laddr, None, 0);
         // The connection may delay its next attempt a little.
-        while bench.fake.ups.load(Relaxed) < 2 {
-            fsleep(Delta::from_millis(1));
-        }
+        let up_again = eventually(|| bench.fake.ups.load(Relaxed) >= 2);
         let again = bench.fake.again.load(Relaxed);
         bench.send(&connection, 10)?;
         let again_after = bench.fake.again.load(Relaxed);
         let (ups, _) = bench.end();
-        assert_eq!(ups, 2);
+        assert_eq!((up_again, ups), (Ok(()), 2));
         assert_eq!((again_before, again, again_after), (0, 300, 300));
         Ok(())
     }
@@ -360,9 +351,7 @@ mod suite {
                 connection.request(next).map_err(|_| EBUSY)?;
                 self.seen.next_waits.signal();
             }
-            while !connection.has_ended() {
-                fsleep(Delta::from_millis(1));
-            }
+            eventually(|| connection.has_ended())?;
             Err(ENODEV)
         }
 
@@ -433,13 +422,13 @@ mod suite {
     impl Bench {
         fn new(accepts: bool) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
-            let limits = Limits {
+            let pool_shared = PoolShared {
                 most: Arc::new(Limit::new(4 << 20), GFP_KERNEL)?,
                 counters: Arc::new(Counters::new(), GFP_KERNEL)?,
                 queue: queue.clone(),
             };
             let fake = try_pin_init!(Fake {
-                unmapped: Unmapped::new(&limits)?,
+                unmapped: Unmapped::new(&pool_shared)?,
                 accepts,
                 is_over: Atomic::new(false),
                 ups: Atomic::new(0),

@@ -28,4 +28,5 @@ mod transports;
 mod tx;
 #[path = "../vectors.rs"]
 mod vectors;
+pub(crate) mod wait;
 mod wire;

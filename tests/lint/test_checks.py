@@ -31,7 +31,7 @@ def complaints(check, path, text):
     ("kapi/a.rs", "use crate::trace;"),
     ("conn/a.rs", "use crate::bindings;"),
     ("kapi/net.rs", "use crate::proto::header;"),
-    ("conn/mod.rs", "use crate::sock::Socket;"),
+    ("conn/mod.rs", "use crate::af_rds::Socket;"),
     ("msg/a.rs", "fn f() { crate::ib_transport::go() }"),
     ("cm/a.rs", "use crate::ib_transport::Ib;"),
     ("msg/a.rs", "use crate::conn::Connection;"),
@@ -41,10 +41,10 @@ def complaints(check, path, text):
     ("cong/a.rs", "use crate::stats::Counter;"),
     ("stats/mod.rs", "use crate::trace;"),
     ("ib_transport/a.rs", "use super::super::loop_transport::Destination;"),
-    ("cm/mod.rs", "use crate::{\n    conn::{self, sock},\n    sock::Family,\n};"),
-    ("cm/a.rs", "use super::super::sock::Family;"),
-    ("cm/mod.rs", "use super::sock::Family;"),
-    ("sock/a.rs", "use crate::rds_core::Module;"),
+    ("cm/mod.rs", "use crate::{\n    conn::{self, af_rds},\n    af_rds::Family,\n};"),
+    ("cm/a.rs", "use super::super::af_rds::Family;"),
+    ("cm/mod.rs", "use super::af_rds::Family;"),
+    ("af_rds/a.rs", "use crate::rds_core::Module;"),
 ])
 def test_upward_use_is_found(path, code):
     assert complaints(checks.layers, path, HEAD + code)
@@ -55,12 +55,12 @@ def test_upward_use_is_found(path, code):
     ("uapi/a.rs", "use crate::{proto::header, uapi::info};"),
     ("trace.rs", "use crate::bindings;"),
     ("conn/mod.rs", "use crate::{kapi::{net, sync}, msg::Message, proto};"),
-    ("cm/a.rs", "use super::sock::Thing;"),
-    ("sock/mod.rs", "use crate::ib_transport::Endpoint;"),
-    ("conn/a.rs", "// use crate::sock::Socket;\nconst S: &str = \"crate::sock\";"),
+    ("cm/a.rs", "use super::af_rds::Thing;"),
+    ("af_rds/mod.rs", "use crate::ib_transport::Endpoint;"),
+    ("conn/a.rs", "// use crate::af_rds::Socket;\nconst S: &str = \"crate::af_rds\";"),
     ("conn/a.rs", "use crate::Error;"),
-    ("tests/host/src/lib.rs", "use crate::sock::Socket;"),
-    ("rds_core.rs", "use crate::sock::Socket;"),
+    ("tests/host/src/lib.rs", "use crate::af_rds::Socket;"),
+    ("rds_core.rs", "use crate::af_rds::Socket;"),
 ])
 def test_downward_use_is_allowed(path, code):
     assert not complaints(checks.layers, path, HEAD + code)
@@ -168,7 +168,7 @@ def test_vertical_import_is_allowed(path, code):
 
 def test_type_name_that_the_module_has_twice_is_found():
     sources = {"conn/a.rs": "pub(crate) struct Table<T>(T);", "msg/b.rs": "\nenum Table {}", "tools/c.rs": "struct Table;",
-               "sock/d.rs": "// struct Table;\nstruct Tables;"}
+               "af_rds/d.rs": "// struct Table;\nstruct Tables;"}
     told, = checks.types_defined_twice(sources)
     assert told.startswith("msg/b.rs:2: Table is defined in conn/a.rs:1, too")
 
@@ -278,7 +278,7 @@ def bad_tree(tmp_path, files):
 
 
 @pytest.mark.parametrize("step, files", [
-    ("the project's rules", {"conn/mod.rs": HEAD + "use crate::sock::A;\n"}),
+    ("the project's rules", {"conn/mod.rs": HEAD + "use crate::af_rds::A;\n"}),
     ("rustfmt", {"a.rs": HEAD + "fn f( ) { }\n"}),
     ("shellcheck", {"a.sh": "#!/bin/sh\n# SPDX-License-Identifier: GPL-2.0\nrm $1\n"}),
     ("python", {"a.py": "# SPDX-License-Identifier: GPL-2.0\ndef f(:\n"}),

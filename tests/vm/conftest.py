@@ -48,7 +48,7 @@ def pytest_addoption(parser):
     group.addoption("--fuzz-seconds", type=int, help="how long the fuzzer of sockets runs")
     group.addoption("--fuzz-seed", type=int, help="the seed of a run that found something")
     group.addoption("--fuzz-coverage", action="store_true",
-                    help="print which lines of sock/ it reached; KCOV=y says that it is to be the module for it")
+                    help="print which lines of af_rds/ it reached; KCOV=y says that it is to be the module for it")
     group.addoption("--plan", type=Path, help="write which tests there are, and the machines of each, to this file")
     group.addoption("--coverage", type=Path, metavar="DIR",
                     help="write which blocks of the module each test reaches: see scripts/blockcov")
@@ -161,10 +161,6 @@ def pytest_collection_finish(session):
     path = session.config.getoption("plan")
     if path:
         path.write_text(json.dumps([[x.nodeid, lab_name(x)] for x in session.items]))
-
-
-def pytest_configure(config):
-    config.records = {"boots": cluster.Machine.boots}
 
 
 def lab_name(item):

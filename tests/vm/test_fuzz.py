@@ -37,7 +37,7 @@ def test_fuzz(node, tools, flavor, request):
     if kcov:
         found = coverage.lines(node.module, coverage.starts(node, "rds_rust"), set(told["reached"]))
         print("Lines that were reached, and those that were not:",
-              *coverage.table(found, cluster.TOP / "sock"), sep="\n")
+              *coverage.table(found, cluster.TOP / "af_rds"), sep="\n")
     calls = told["calls"]
     for name, outcomes in calls.items():
         print(f"{name:12}", ", ".join(f"{text}: {count}" for text, count in outcomes.items()))

@@ -2,7 +2,6 @@
 """Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
 import errno
-import json
 import time
 from contextlib import contextmanager
 
@@ -11,8 +10,8 @@ from rdsvm.cluster import must, wire_address, wire_address6
 from slow_reader import run_slow_reader
 from tracing import traced
 from traffic import (connection, counters, exchange, first_log, forget_each_other,
-                     let_packets_pass, losing, messages, new_addresses, ping, ports, read_late,
-                     silence_limit, slow_down, there_and_back, under_load, wait_for,
+                     let_packets_pass, lose_filtered, losing, messages, new_addresses, ping, ports,
+                     read_late, silence_limit, slow_down, there_and_back, under_load, wait_for,
                      wait_for_state, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
@@ -101,14 +100,7 @@ def losing_confirmations(node, netdev):
     # Offsets from the IP header. The BTH has a UD SEND, the class of the MAD is that of the CM, and
     # its attribute is RTU.
     rtu = "match u8 0x64 0xff at 28 match u8 0x07 0xff at 49 match u16 0x0014 0xffff at 64"
-    node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"
-             f"&& tc qdisc add dev {netdev} parent 1:3 handle 3: netem loss 100%"
-             f"&& tc filter add dev {netdev} parent 1: protocol ip u32 match ip dport 4791 0xffff {rtu} flowid 1:3")
-
-    def lost():
-        found = json.loads(node.run(f"tc -s -j qdisc show dev {netdev}").out)
-        return next(x["drops"] for x in found if x["kind"] == "netem")
-
+    lost = lose_filtered(node, netdev, f"u32 match ip dport 4791 0xffff {rtu} flowid 1:3")
     try:
         yield lost
     finally:

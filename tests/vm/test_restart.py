@@ -4,12 +4,11 @@
 The programs send each message once and exchange no greeting, so nothing repairs a loss.
 """
 
-import json
 from contextlib import contextmanager
 
 import pytest
 from rdsvm.cluster import must, wire_address
-from traffic import ports
+from traffic import lose_filtered, ports
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 # Messages in the former life and at the beginning of the new one. The peer that stays knows the
@@ -65,15 +64,7 @@ def losing_data(node):
     """
     netdev = node.netdevs[0]
     roce, cm = "u32 match ip dport 4791 0xffff", f"match u8 {UD_SEND} 0xff at {BTH}"
-    add = f"&& tc filter add dev {netdev} parent 1: protocol ip"
-    node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"
-             f"&& tc qdisc add dev {netdev} parent 1:3 handle 3: netem loss 100%"
-             f"{add} prio 1 {roce} {cm} flowid 1:1 {add} prio 2 {roce} flowid 1:3")
-
-    def lost():
-        found = json.loads(node.run(f"tc -s -j qdisc show dev {netdev}").out)
-        return next(x["drops"] for x in found if x["kind"] == "netem")
-
+    lost = lose_filtered(node, netdev, f"prio 1 {roce} {cm} flowid 1:1", f"prio 2 {roce} flowid 1:3")
     try:
         yield lost
     finally:

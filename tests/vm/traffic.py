@@ -183,6 +183,23 @@ def slow_down(*ends, delay="20ms"):
         node.run(f"tc qdisc replace dev {netdev} root netem delay {delay} limit 10000")
 
 
+def lose_filtered(node, netdev, *filters):
+    """Loses packets that go out through a network device. Returns a function that returns their
+    number.
+
+    The packets of the class 1:3 are lost. filters: of tc, with a class; other packets pass."""
+    add = f"&& tc filter add dev {netdev} parent 1: protocol ip"
+    node.run(f"tc qdisc replace dev {netdev} root handle 1: prio bands 3 priomap {'0 ' * 16}"
+             f"&& tc qdisc add dev {netdev} parent 1:3 handle 3: netem loss 100%"
+             f"{''.join(f'{add} {x}' for x in filters)}")
+
+    def lost():
+        found = json.loads(node.run(f"tc -s -j qdisc show dev {netdev}").out)
+        return next(x["drops"] for x in found if x["kind"] == "netem")
+
+    return lost
+
+
 def queue_pairs(node, own, peer=""):
     """Returns the queue pairs of the connections from an address, as "rdma res show qp" lists them.
     A CM id may exist longer than its queue pair."""

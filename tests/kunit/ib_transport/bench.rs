@@ -2,6 +2,7 @@
 
 //! Bench for tests: a node with a fake device, and a connection over it.
 
+pub(super) use crate::kunit::wait::eventually;
 use crate::{
     conn::{
         Bounds,
@@ -42,8 +43,7 @@ use crate::{
             new_spinlock_bh,
             OwnedQueue,
             SpinLockBh, //
-        },
-        time, //
+        }, //
     },
     kunit::transport::{
         self,
@@ -62,7 +62,7 @@ use crate::{
         BufMut,
         Counters,
         Limit,
-        Limits,
+        PoolShared,
         Pools, //
     },
     socket::SharedState,
@@ -77,10 +77,6 @@ use kernel::{
             Relaxed, //
         },
         Arc, //
-    },
-    time::{
-        delay::fsleep,
-        Delta, //
     },
     workqueue::{
         new_work,
@@ -149,14 +145,14 @@ impl Bench {
             bytes => bytes,
         };
         let most = Arc::new(Limit::new(most), GFP_KERNEL)?;
-        let limits = Limits {
+        let pool_shared = PoolShared {
             most: most.clone(),
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
         };
         let ib = Ib::new(
             crate::cm::laddr::LocalAddrs::new(queue.clone())?,
-            limits,
+            pool_shared,
             FragmentSize::K4,
             Arc::new(IbTunables::new(most, 7), GFP_KERNEL)?,
         )?;
@@ -340,7 +336,7 @@ impl Bench {
     pub(super) fn establish(&self) {
         self.wire.waits.store(false, Relaxed);
         if let Some(qp) = self.qp() {
-            qp.handler().events.note(EndpointEvent::Established);
+            qp.handler().shared.note(EndpointEvent::Established);
         }
     }
 
@@ -380,23 +376,6 @@ impl Drop for Bench {
         self.stop();
         self.remove_device();
     }
-}
-
-/// Waits until `is_so` returns `true`, where the device shows no change to wait for.
-///
-/// # Errors
-///
-/// - `ETIMEDOUT` after 30 s.
-pub(super) fn eventually(is_so: impl Fn() -> bool) -> Result {
-    const LIMIT: u64 = 30_000_000_000;
-    let end = time::monotonic_ns().saturating_add(LIMIT);
-    while !is_so() {
-        if time::monotonic_ns() > end {
-            return Err(ETIMEDOUT);
-        }
-        fsleep(Delta::from_millis(1));
-    }
-    Ok(())
 }
 
 /// A function that a worker calls once.

@@ -13,7 +13,7 @@ use reader_lock::ReaderLock;
 #[path = "../../../socket/reader_lock.rs"]
 mod reader_lock;
 
-/// A socket, as `socket/state.rs` and `sock/recvmsg.rs` use it.
+/// A socket, as `socket/state.rs` and `af_rds/recvmsg.rs` use it.
 struct Socket {
     turn: ReaderLock,
     /// Number of queued messages.

@@ -14,7 +14,7 @@ use send_room::SendRoom;
 #[path = "../../../socket/send_room.rs"]
 mod send_room;
 
-/// A socket, as `socket/state.rs` and `sock/sendmsg.rs` use it.
+/// A socket, as `socket/state.rs` and `af_rds/sendmsg.rs` use it.
 struct Socket {
     room: SendRoom,
     limit: Atomic<usize>,

@@ -12,12 +12,16 @@ use super::{
         parse_peer,
         Call, //
     },
+    control::{
+        control_of,
+        too_long,
+        Control, //
+    },
     op_waits::{
         await_bounce,
         await_op_delay, //
     },
-    operation::OpRequest,
-    rdma, //
+    operation::OpRequest, //
 };
 use crate::{
     conn::{
@@ -37,41 +41,19 @@ use crate::{
     },
     loop_transport::Destination,
     msg::MsgOps,
-    proto::{
-        rdma::Cookie,
-        wire::MAX_MESSAGE, //
-    },
+    proto::wire::MAX_MESSAGE,
     socket::{
-        BounceCharge,
         Bound,
         CachedRoute,
         ChargeError,
         Incoming,
-        MsgMeta,
         Peer,
-        RegionKey,
         SndbufCharge,
         Socket,
         TransportId,
         WaitingOn, //
     },
-    stats::Counter,
-    uapi::{
-        rdma::{
-            AtomicArgs,
-            AtomicKind,
-            GetMr,
-            Transfer, //
-        },
-        RDS_CMSG_ATOMIC_CSWP,
-        RDS_CMSG_ATOMIC_FADD,
-        RDS_CMSG_MASKED_ATOMIC_CSWP,
-        RDS_CMSG_MASKED_ATOMIC_FADD,
-        RDS_CMSG_RDMA_ARGS,
-        RDS_CMSG_RDMA_DEST,
-        RDS_CMSG_RDMA_MAP,
-        SOL_RDS, //
-    }, //
+    stats::Counter, //
 };
 use core::net::Ipv6Addr;
 use kernel::{
@@ -108,7 +90,7 @@ enum Route {
 /// - `EOPNOTSUPP` for an operation, if the peer is this node.
 /// - `ENOMEM`
 /// - Those of [`await_op_delay`], [`await_bounce`] and [`admit`].
-/// - Those of `OpRequest::prepare` and [`rdma::register`].
+/// - Those of `OpRequest::prepare` and [`super::rdma::register`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
 /// # Context
@@ -179,24 +161,6 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         }
     }
     Ok(len)
-}
-
-/// Returns the error for a message that is too long. As with C RDS, errors of control messages have
-/// priority.
-#[cold]
-fn too_long(msg: &SendMsg<'_>) -> Error {
-    for cmsg in msg.cmsgs() {
-        match cmsg {
-            Err(error) => return error,
-            Ok(it) if it.level == SOL_RDS && it.kind == RDS_CMSG_RDMA_ARGS => {
-                if it.data.len() < Transfer::LEN {
-                    return EINVAL;
-                }
-            }
-            Ok(_) => {}
-        }
-    }
-    Errno::MessageTooLong.into()
 }
 
 /// Does the same as `to_ipv4_mapped().is_some()`, which takes 22 instructions to compare the bytes.
@@ -301,124 +265,6 @@ impl Sending<'_> {
     }
 }
 
-/// Memory of the sender that a message announces to its receiver.
-enum MrArg {
-    /// Memory that the program has registered before.
-    Known(Cookie),
-    /// Memory to register with the message.
-    New(GetMr),
-}
-
-impl MrArg {
-    /// Registers the memory if necessary. Returns the cookie, and the key with which to undo a
-    /// registration.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if the socket has no region with this cookie.
-    /// - Those of [`rdma::register`].
-    ///
-    /// # Context
-    ///
-    /// Sleeps.
-    fn cookie(self, sk: &Sock<Socket>) -> Result<(Cookie, Option<RegionKey>)> {
-        match self {
-            Self::Known(cookie) if !sk.memory.has(cookie) => Err(EINVAL),
-            Self::Known(cookie) => Ok((cookie, None)),
-            Self::New(args) => rdma::register(sk, &args).map(|(it, key)| (it, Some(key))),
-        }
-    }
-}
-
-/// Requests of the control messages.
-#[derive(Default)]
-struct Control {
-    memory: Option<MrArg>,
-    operation: Option<OpRequest>,
-    /// Charge for bounce buffers of the operation, if it needs them.
-    bounce: Option<BounceCharge>,
-}
-
-impl Control {
-    /// Returns the memory of the requests in a message on the loop transport, in bytes.
-    fn meta_size(&self) -> usize {
-        self.memory.as_ref().map_or(0, |_| MsgMeta::SIZE)
-    }
-
-    /// Sets the memory to announce.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if it is already set.
-    fn set_memory(&mut self, mr: MrArg) -> Result {
-        match self.memory.replace(mr) {
-            None => Ok(()),
-            Some(_) => Err(EINVAL),
-        }
-    }
-
-    /// Sets the operation.
-    ///
-    /// # Errors
-    ///
-    /// - `EINVAL` if it is already set.
-    fn set_operation(&mut self, request: OpRequest) -> Result {
-        match self.operation.replace(request) {
-            None => Ok(()),
-            Some(_) => Err(EINVAL),
-        }
-    }
-}
-
-/// Parses the control messages. Returns `None` if there are no requests.
-///
-/// # Errors
-///
-/// - `EINVAL` for a control message of `SOL_RDS` that is invalid, repeated or unknown.
-/// - `ENOMEM`
-#[cold]
-fn control_of(msg: &SendMsg<'_>) -> Result<Option<KBox<Control>>> {
-    let mut control = Control::default();
-    for cmsg in msg.cmsgs() {
-        let cmsg = cmsg?;
-        if cmsg.level != SOL_RDS {
-            continue;
-        }
-        let atomic = |kind| -> Result<OpRequest> {
-            let args = AtomicArgs::parse(kind, cmsg.data).ok_or(EINVAL)?;
-            Ok(OpRequest::Atomic(args))
-        };
-        match cmsg.kind {
-            RDS_CMSG_RDMA_DEST => {
-                let bits = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                let cookie = Cookie::from_bits(u64::from_ne_bytes(*bits));
-                control.set_memory(MrArg::Known(cookie))?;
-            }
-            RDS_CMSG_RDMA_MAP => {
-                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_memory(MrArg::New(GetMr::parse(args).ok_or(EINVAL)?))?;
-            }
-            RDS_CMSG_RDMA_ARGS => {
-                let args = cmsg.data.first_chunk().ok_or(EINVAL)?;
-                control.set_operation(OpRequest::Transfer(Transfer::parse(args)?))?;
-            }
-            RDS_CMSG_ATOMIC_FADD => control.set_operation(atomic(AtomicKind::FetchAdd)?)?,
-            RDS_CMSG_ATOMIC_CSWP => control.set_operation(atomic(AtomicKind::CompareSwap)?)?,
-            RDS_CMSG_MASKED_ATOMIC_FADD => {
-                control.set_operation(atomic(AtomicKind::MaskedFetchAdd)?)?
-            }
-            RDS_CMSG_MASKED_ATOMIC_CSWP => {
-                control.set_operation(atomic(AtomicKind::MaskedCompareSwap)?)?;
-            }
-            _ => return Err(EINVAL),
-        }
-    }
-    if control.memory.is_none() && control.operation.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(KBox::new(control, GFP_KERNEL)?))
-}
-
 /// Returns the route of a message. `last` is the route of the previous one.
 fn route(
     sk: &Sock<Socket>,
@@ -487,6 +333,56 @@ fn cache_route(sk: &Sock<Socket>, route: CachedRoute) {
     drop(before);
 }
 
+/// Returns `true` if the port at the end of a route is congested.
+fn is_congested(route: &Route, port: u16) -> bool {
+    match route {
+        Route::Loop(destination) => destination.is_congested(),
+        Route::Connection(connection) => connection.is_congested(port),
+    }
+}
+
+/// Waits for the end of the congestion of a port. The caller checks it again.
+///
+/// # Errors
+///
+/// - `ENOBUFS` if the call must not wait.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
+#[cold]
+fn await_port(sk: &Sock<Socket>, route: &Route, port: u16, timeout: &mut Timeout) -> Result {
+    let waiting_on = match route {
+        Route::Loop(destination) => destination.waiting_on(),
+        Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
+    };
+    // Only a socket is congested, and it has a list.
+    let Some(waiting_on) = waiting_on else {
+        return Ok(());
+    };
+    // The socket remembers the list, so that closing it removes it from the list.
+    sk.note_waiting(&waiting_on)?;
+    let waiters = waiting_on.waiters();
+    waiters.add(sk, port, timeout.is_nonblocking())?;
+    if timeout.is_nonblocking() {
+        sk.note_no_room();
+    }
+    // The congestion may have ended before the socket was on the list.
+    if !is_congested(route, port) {
+        return Ok(());
+    }
+    if timeout.is_nonblocking() {
+        sk.node.stats.inc(Counter::CongSendError);
+        return Err(Errno::NoBufferSpace.into());
+    }
+    sk.node.stats.inc(Counter::CongSendBlocked);
+    // A wake-up removes the socket from the list. Another port may have room instead.
+    let ready = || !is_congested(route, port) || !waiters.has(sk, port);
+    match sk.wait_to_write(timeout, ready)? {
+        true => Ok(()),
+        false => Err(Errno::TimedOut.into()),
+    }
+}
+
 /// Waits until the destination is not congested and the send buffer has room. For other nodes, also
 /// waits until the user's share has room. Then charges `cost` bytes. `limit` is a recent value of
 /// the send buffer's limit.
@@ -506,45 +402,14 @@ fn admit(
     mut limit: usize,
     mut timeout: Timeout,
 ) -> Result<SndbufCharge> {
-    let congested = || match route {
-        Route::Loop(destination) => destination.is_congested(),
-        Route::Connection(connection) => connection.is_congested(port),
-    };
     let account = match route {
         Route::Loop(_) => None,
         Route::Connection(_) => sk.account()?,
     };
     let take = |limit| SndbufCharge::take(sk, account.map(|it| &**it), cost, limit);
     loop {
-        if congested() {
-            let waiting_on = match route {
-                Route::Loop(destination) => destination.waiting_on(),
-                Route::Connection(connection) => Some(WaitingOn::Peer(connection.clone())),
-            };
-            // Only a socket is congested, and it has a list.
-            let Some(waiting_on) = waiting_on else {
-                continue;
-            };
-            // The socket remembers the list, so that closing it removes it from the list.
-            sk.note_waiting(&waiting_on)?;
-            let waiters = waiting_on.waiters();
-            waiters.add(sk, port, timeout.is_nonblocking())?;
-            if timeout.is_nonblocking() {
-                sk.note_no_room();
-            }
-            // The congestion may have ended before the socket was on the list.
-            if congested() {
-                if timeout.is_nonblocking() {
-                    sk.node.stats.inc(Counter::CongSendError);
-                    return Err(Errno::NoBufferSpace.into());
-                }
-                sk.node.stats.inc(Counter::CongSendBlocked);
-                // A wake-up removes the socket from the list. Another port may have room instead.
-                if !sk.wait_to_write(&mut timeout, || !congested() || !waiters.has(sk, port))? {
-                    return Err(Errno::TimedOut.into());
-                }
-                continue;
-            }
+        while is_congested(route, port) {
+            await_port(sk, route, port, &mut timeout)?;
         }
         let full = match take(limit) {
             Ok(charge) => return Ok(charge),
@@ -557,7 +422,7 @@ fn admit(
             None => sk.node.stats.inc(Counter::SendQueueFull),
             Some(share) => {
                 sk.node.stats.inc(Counter::SendShareFull);
-                sk.await_share(share)?;
+                sk.await_room(&share.waiters)?;
             }
         }
         if timeout.is_nonblocking() {
@@ -573,7 +438,7 @@ fn admit(
         let ready = || match share {
             None => sk.is_writable(),
             // A wake-up removes the socket from the list.
-            Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk, 0),
+            Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk),
         };
         if !sk.wait_to_write(&mut timeout, ready)? {
             return Err(Errno::TimedOut.into());

@@ -17,8 +17,7 @@ use crate::{
     socket::{
         BounceCharge,
         Bound,
-        Socket,
-        WaitingOn, //
+        Socket, //
     },
     stats::Counter, //
 };
@@ -110,8 +109,7 @@ pub(super) fn await_bounce(
         if timeout.is_nonblocking() {
             return refuse_to_wait(sk, BOUNCE_RETRY_NS);
         }
-        sk.note_waiting(&WaitingOn::Bounce(room.clone()))?;
-        room.waiters.add(sk, 0, false)?;
+        sk.await_room(&room.waiters)?;
         room.await_release();
         // Room that was released before wakes nobody.
         let charge = take();
@@ -119,7 +117,7 @@ pub(super) fn await_bounce(
             return Ok(charge);
         }
         // A socket that is woken is off the list.
-        if !sk.wait_to_write(timeout, || !room.waiters.has(sk, 0))? {
+        if !sk.wait_to_write(timeout, || !room.waiters.has(sk))? {
             return Err(Errno::TimedOut.into());
         }
     }

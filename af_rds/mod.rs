@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod bind;
+mod control;
 mod info;
 mod op_waits;
 mod operation;
