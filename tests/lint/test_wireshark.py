@@ -136,8 +136,10 @@ def test_beginning_is_missing(read, errors):
     assert set.union(*errors(capture)) == set()
 
 
-def test_packed(read, errors):
-    capture = to_b(Capture(), frames.packed(*(frames.message(x, b"x" * x, sport=7) for x in range(1, 12))))
+@pytest.mark.parametrize("ends", ((A, B), (A6, B6)), ids=("v4", "v6"))
+def test_packed(ends, read, errors):
+    capture = Capture()
+    capture.send(*ends, QP_B, frames.packed(*(frames.message(x, b"x" * x, sport=7) for x in range(1, 12))))
     (seq, length), = read(capture, "af_rds.seq", "af_rds.len")
     assert seq == length == ",".join(str(x) for x in range(1, 12))
     assert errors(capture) == [set()]
