@@ -25,7 +25,7 @@ made=${PROGRAMS:-$TOP/build}
 binaries=$made/tools/release
 share=$made/share
 # Files for other programs, below the prefix's share/rds-rust/, and their folders here.
-extras=(tools/wireshark/rds.lua)
+extras=(tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py})
 
 # dist_files: lists the paths below dist/, which are also those below /usr/lib.
 dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
