@@ -33,7 +33,7 @@ class Sniffer:
 
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust", "rust-c")
-@pytest.mark.parametrize("version", (4, 6))
+@pytest.mark.parametrize("version", (4, pytest.param(6, marks=pytest.mark.long("release"))))
 def test_wire(pair, tools, guest, tmp_path, version):
     """A new connection, its congestion maps, pings and messages are shown, without any complaint."""
     hosts = new_addresses(guest, pair, version)
