@@ -34,7 +34,7 @@ UNSAFE_LAYERS = ("bindings", "kapi")
 BINDINGS_USERS = ("bindings", "kapi", "trace", "params")
 # Layers that are also compiled for the build host, and what they may import.
 HOST_LAYERS = {"proto": ("proto",), "uapi": ("proto", "uapi")}
-SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml")
+SOURCES = (".rs", ".c", ".h", ".py", ".sh", ".mk", ".toml", ".yml", ".yaml", ".lua")
 # Licences of files that other programs may link, whatever their own licence.
 LICENCES = {"tools/rds-socket/": "GPL-2.0-only OR BSD-2-Clause"}
 NAMED_SOURCES = ("Makefile", "Kbuild", "Kconfig", "run")

@@ -3,7 +3,7 @@
 # install.sh install|uninstall KDIR BUILD: installs the module in BUILD for the kernel of KDIR, with
 # the files of dist/ and the manual page, below DESTDIR if that is set; or removes them.
 # install.sh WHAT...: installs parts for packages. files: those of dist/, and the page; programs:
-# the tools, with their pages and completions; source: the files from which DKMS builds the module.
+# the tools, with their pages, completions and examples; source: the files from which DKMS builds the module.
 # Programs and pages go below PREFIX. Nothing is built.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -24,6 +24,8 @@ page=share/man/man7/rds_rust.7
 made=${PROGRAMS:-$TOP/build}
 binaries=$made/tools/release
 share=$made/share
+# Files for other programs, below the prefix's share/rds-rust/, and their folders here.
+extras=(tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py})
 
 # dist_files: lists the paths below dist/, which are also those below /usr/lib.
 dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }
@@ -39,13 +41,16 @@ install_files() {
 }
 
 install_programs() {
-	local program
+	local program file
 	for program in "${programs[@]}"; do
 		[ -x "$binaries/$program" ] || die "there is no $binaries/$program: make programs"
 		install -D -m 755 -s "$binaries/$program" "$root$prefix/bin/$program"
 	done
 	share_files | while read -r file; do
 		install -D -m 644 "$share/$file" "$root$prefix/share/$file"
+	done
+	for file in "${extras[@]}"; do
+		install -D -m 644 "$TOP/$file" "$root$prefix/share/rds-rust/${file##*/}"
 	done
 }
 
@@ -123,6 +128,10 @@ uninstall)
 		share_files | while read -r file; do
 			rm -f "$root$prefix/share/$file"
 		done
+		for file in "${extras[@]}"; do
+			rm -f "$root$prefix/share/rds-rust/${file##*/}"
+		done
+		rmdir "$root$prefix/share/rds-rust" 2>/dev/null || true
 	fi
 	say "removed from Linux $release"
 	;;

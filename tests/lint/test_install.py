@@ -13,6 +13,7 @@ TOP = Path(__file__).resolve().parents[2]
 RELEASE = "7.2.99-test"
 CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
 PROGRAMS = ("rds-info", "rds-ping", "rds-stress")
+EXTRAS = {"rds.lua", "rds.rules.yml", "rds-metrics.service", "rds-metrics.timer", "sos_rds.py"}
 PAGE = "usr/local/share/man/man7/rds_rust.7"
 # A Makefile with the actions of the kernel's for a module outside its tree.
 KERNEL = """
@@ -149,7 +150,9 @@ def test_tools_that_were_built(prefix, machine):
         assert os.access(top / "bin" / name, os.X_OK)
         assert (top / f"share/man/man1/{name}.1").read_text() == name
         assert (top / f"share/bash-completion/completions/{name}").read_text() == name
+    assert {x.name for x in (top / "share/rds-rust").iterdir()} == EXTRAS
     machine.make("uninstall", PREFIX=prefix)
+    assert not (top / "share/rds-rust").exists()
     assert files(machine.root) == before
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Compatibility with scripts of administrators: known shell lines for RDS, the users of the module
-(rds-info --holders), and the contents of a report."""
+(rds-info --holders), the contents of a report, metrics, and the table that is printed repeatedly."""
 
 import json
 import re
+import subprocess
 
 import pytest
 from rdsvm.cluster import PAIR
@@ -180,6 +181,89 @@ def test_holders(node, tools, guest):
         assert info(node, tools, "--holders") == {"holders": []}
     finally:
         node.run("ip netns del other")
+
+
+# A program for Debian's Python, which has the parser. It prints [name, type, labels, value] of each metric.
+PARSER = ("import json, sys; from prometheus_client.parser import text_string_to_metric_families as parse;"
+          "print(json.dumps([[s.name, f.type, s.labels, s.value] for f in parse(sys.stdin.read()) for s in f.samples]))")
+
+
+def metrics(node, tools):
+    """Returns {(name, type): {labels: value}} of rds-info --prometheus, by the parser of Prometheus' client."""
+    text = node.run([tools / "rds-info", "--prometheus"]).out
+    done = subprocess.run(["/usr/bin/python3", "-c", PARSER], input=text, capture_output=True, text=True, check=True)
+    found = {}
+    for name, kind, labels, value in json.loads(done.stdout):
+        values = found.setdefault((name, kind), {})
+        key = frozenset(labels.items())
+        assert key not in values, f"{name} has two values for {labels}"
+        values[key] = value
+    return found
+
+
+@pytest.mark.long
+def test_metrics(node, tools, guest):
+    """The metrics are the counters, connections and queues of the tables."""
+    tos = new_type()
+    ping(tools, node, B, A, count=3, tos=tos)
+    before, found, after = counters(node, guest), metrics(node, tools), counters(node, guest)
+    none = frozenset()
+    for name in ("send_pong", "recv_drop_no_sock", "conn_reset", "recv_ping"):
+        assert before[name] <= found[f"rds_{name}_total", "counter"][none] <= after[name]
+    assert found["rds_ib_pool_bytes", "gauge"][none] > 0
+    # This module has no counter that rds-info does not know.
+    assert not [x for x in found if x[1] not in ("counter", "gauge")]
+    assert len([x for x in found if x[1] == "counter"]) + 6 == len(before)
+    end = frozenset({"local": A, "peer": B, "tos": str(tos)}.items())
+    assert found["rds_connection_up", "gauge"][end] == 1
+    assert found["rds_connection_unacknowledged_bytes", "gauge"][end] == 0
+    connected = frozenset({"transport": "infiniband", "state": "connected"}.items())
+    assert found["rds_connections", "gauge"][connected] >= 2
+    # This message waits for a peer that does not exist.
+    waiting = node.start(["python3", "-c", SENDER, A, NOBODY])
+    waiting.expect("^sent$")
+    end = frozenset({"local": A, "peer": NOBODY, "tos": "0"}.items())
+    found = metrics(node, tools)
+    assert found["rds_connection_up", "gauge"][end] == 0
+    assert found["rds_connection_unsent_messages", "gauge"][end] == 1
+    waiting.write("", close=True)
+    waiting.wait(check=True)
+
+
+@pytest.mark.long
+def test_drops(node, tools, guest):
+    """A drop is shown with its meaning."""
+    def drops(*options):
+        found = json.loads(node.run([tools / "rds-info", "--drops", "--json", *options]).out)["drops"]
+        return {x["name"]: (x["value"], x["meaning"]) for x in found}
+
+    before = counters(node, guest)["recv_drop_no_sock"]
+    # Closing the socket would cancel the message.
+    sender = node.start(["python3", "-c", SENDER, A, B])
+    wait_for(node, guest, lambda now: now["recv_drop_no_sock"] > before)
+    sender.write("", close=True)
+    sender.wait(check=True)
+    assert drops()["recv_drop_no_sock"] == (before + 1, "Messages for a port to which no socket is bound.")
+    every = drops("-v")
+    assert every.keys() > drops().keys() and (0, every["conn_reject_forged"][1]) == every["conn_reject_forged"]
+    row = f"{'recv_drop_no_sock':>32} {before + 1:>16}  Messages for a port"
+    assert row in node.run([tools / "rds-info", "--drops"]).out
+
+
+@pytest.mark.long
+def test_watch(node, tools):
+    """The table comes again with rates. A pipe gets no escapes; a terminal gets colours."""
+    watch = node.start([tools / "rds-info", "--watch", "0.2"])
+    watch.expect(r"(?s)Connections:.*Connections:")
+    ping(tools, node, B, A, count=20)
+    watch.expect(r"(?m)^ +send_pong +\d+ +[1-9][\d.]*$")
+    assert watch.stop(2).out and "\x1b" not in watch.out
+    program = f"import pty; pty.spawn(['{tools}/rds-info', '--watch', '0.2'])"
+    watch = node.start(["env", "-u", "NO_COLOR", "TERM=xterm", "python3", "-c", program])
+    watch.expect("(?s)\x1b\\[H\x1b\\[J\x1b\\[1mConnections:\x1b\\[0m .*\x1b\\[H\x1b\\[J")
+    watch.stop(9)
+    # A reader that ends is no error.
+    assert shell(node, tools, "rds-info --watch 0.1 2>&1 | head -1").startswith("Connections: ")
 
 
 @pytest.mark.long

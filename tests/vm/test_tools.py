@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rds-info and rds-stress: their output compared with the traffic, and their detection of
+"""rds-info, rds-ping and rds-stress: their output compared with the traffic, and their detection of
 errors."""
 
 import ipaddress
@@ -201,6 +201,35 @@ def test_info_shows_all_namespaces(node, tools, guest):
         node.run("ip netns del other")
 
 
+# A row of a histogram: from, to, number.
+BAR = re.compile(r"^ +(\d+) - +(\d+) us +(\d+) +[\d.]+% #*$", re.M)
+
+
+def check_latencies(text, count=None):
+    """Checks percentiles and the histogram of round trips, of which there are `count`."""
+    shown, = re.findall(r"^(?:round trip|RTT) p50/p90/p99/p99\.9/max (.*) us$", text, re.M)
+    values = [float(x) for x in shown.split("/")]
+    assert values == sorted(values) and 0 < values[0] and len(values) == 5
+    rows = [[int(x) for x in row] for row in BAR.findall(text)]
+    total = sum(n for *_, n in rows)
+    assert total == count if count else total > 0, text
+    assert all(end == begin for (_, end, _), (begin, *_) in zip(rows, rows[1:])), text
+    assert rows[-1][0] <= values[-1] <= rows[-1][1] * 1.01, text
+
+
+def test_ping_with_a_histogram(node, tools):
+    """Only options change the lines that scripts read. Nothing of a progress bar is in a pipe."""
+    command = [tools / "rds-ping", "-i", 0, "-I", PAIR[0]]
+    plain = node.run([*command, "-c", 3, PAIR[1]])
+    assert [x.partition(":")[0].strip() for x in plain.out.splitlines()][:3] == ["1", "2", "3"]
+    assert len(plain.out.splitlines()) == 6 and not plain.err
+    result = node.run([*command, "-c", 300, "-qH", PAIR[1]])
+    lines = result.out.splitlines()
+    assert lines[0] == f"--- rds-ping {PAIR[1]} ---" and "300 sent, 300 received" in lines[1], result.out
+    assert lines[2].startswith("round trip min/avg/max ") and not result.err
+    check_latencies(result.out, 300)
+
+
 class Stress:
     """rds-stress between two ends, each (node, address). The first is active."""
 
@@ -242,6 +271,22 @@ def test_stress(node, tools, ends):
     left, right = ends
     stress = Stress(tools, (node, left), (node, right), "-t", 2, "-d", 3, "-q", "5000")
     check_both_ways(stress.averages(), 2, 5000)
+
+
+def test_stress_with_latencies(node, tools):
+    """--latencies adds columns behind those of Oracle, and lines behind the average, on its own end."""
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-t", 2, "-d", 3, "--latencies")
+    active, passive = [x.wait(timeout=400) for x in (stress.active, stress.passive)]
+    assert active.status == passive.status == 0, f"{active}{passive}"
+    assert STRESS in passive.out.splitlines() and passive.out.endswith("  (average)\n")
+    assert f"{STRESS}    p50 us    p99 us    max us" in active.out.splitlines()
+    rows = [[float(x) for x in line.removesuffix("  (average)").split()]
+            for line in active.out.splitlines() if line.startswith("   2 ")]
+    assert len(rows) >= 3 and {len(x) for x in rows} == {12}, active.out
+    assert all(p50 <= p99 <= longest for *_, p50, p99, longest in rows), active.out
+    *_, rtt, _, p50, p99, longest = rows[-1]
+    assert 0 < p50 and rtt <= longest * 1.01, active.out
+    check_latencies(active.out)
 
 
 RUST_ONLY = pytest.mark.impls("rust")

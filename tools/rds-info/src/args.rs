@@ -2,6 +2,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -17,6 +18,9 @@ Examples:
   rds-info -Iv             queue pairs, with the limits of their devices
   rds-info -Nk             the sockets of all network namespaces
   rds-info --holders       processes whose sockets prevent unloading the module
+  rds-info --drops         what was dropped or refused, with the meaning of each counter
+  rds-info --watch         connections, queues and rates of all counters, every 2 s
+  rds-info --prometheus    metrics for the textfile collector of Prometheus
   rds-info --report x.tar  archive for the report of a defect
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
 
@@ -101,12 +105,25 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Counters of what was dropped or refused, explained; with -v also zeros
+    #[arg(long, group = "output", conflicts_with_all = ALL_BUT_VERBOSE)]
+    pub(crate) drops: bool,
+
+    /// Connections, queues, and counters with their rates, again after each interval
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds,
+          group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
+    pub(crate) watch: Option<Duration>,
+
+    /// Metrics in the text format of Prometheus
+    #[arg(long, group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
+
     /// Processes with open RDS sockets, which prevent unloading the module
-    #[arg(long, conflicts_with_all = TABLES)]
+    #[arg(long, group = "output", conflicts_with_all = TABLES)]
     pub(crate) holders: bool,
 
     /// Write a tar archive for the report of a defect: tables, module, settings, RDMA devices
-    #[arg(long, value_name = "FILE", conflicts_with_all = TABLES, conflicts_with_all = ["holders", "json"])]
+    #[arg(long, value_name = "FILE", group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
 
     /// Print the versions of this program and of the loaded module
@@ -116,6 +133,7 @@ pub(crate) struct Args {
 
 /// The options that show tables.
 const TABLES: [&str; 13] = [
+    "verbose",
     "counters",
     "sockets",
     "connections",
@@ -126,10 +144,21 @@ const TABLES: [&str; 13] = [
     "tcp",
     "ib",
     "all_addresses",
-    "verbose",
     "columns",
     "all_namespaces",
 ];
+
+/// [`TABLES`] without the first.
+const ALL_BUT_VERBOSE: &[&str] = TABLES.split_at(1).1;
+
+/// Parses a time of at least a tenth of a second, and at most a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if !(0.1..=86400.0).contains(&seconds) {
+        return Err("not from 0.1 to 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
 
 impl Args {
     /// Returns the tables that were named; none: all.
@@ -213,6 +242,18 @@ mod tests {
     }
 
     #[test]
+    fn outputs_about_counters() {
+        assert!(parse("rds-info --drops -v --json").unwrap().drops);
+        assert!(parse("rds-info --prometheus").unwrap().prometheus);
+        let watch = |line: &str| parse(line).unwrap().watch.map(|time| time.as_secs_f64());
+        assert_eq!(watch("rds-info --watch"), Some(2.0));
+        assert_eq!(watch("rds-info --watch 0.5"), Some(0.5));
+        assert_eq!(watch("rds-info --watch=60"), Some(60.0));
+        assert_eq!(watch("rds-info -n"), None);
+        assert!(parse("rds-info --version --json").unwrap().json);
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for line in [
             "rds-info -x",
@@ -224,6 +265,16 @@ mod tests {
             "rds-info --report x --json",
             "rds-info -k --holders",
             "rds-info --report x -a",
+            "rds-info --drops -c",
+            "rds-info --drops --holders",
+            "rds-info --watch --json",
+            "rds-info --watch -n",
+            "rds-info --watch 0",
+            "rds-info --watch nan",
+            "rds-info --watch 1 --prometheus",
+            "rds-info --prometheus --json",
+            "rds-info --prometheus -v",
+            "rds-info --report x --drops",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -7,19 +7,24 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use rds_socket::RdsSocket;
-use serde_json::{Map, Value};
+use serde_json::{json, Map, Value};
 
 use crate::args::Args;
 use crate::holders::{is_rds, Holders};
 use crate::record::{decode, Family, Socket};
+use crate::snapshot::Snapshot;
 use crate::tables::Kind;
-use crate::{complain, print, release, report};
+use crate::{complain, counters, metrics, print, release, report, watch};
 
 /// Executes the requested action, and returns `true` if all went well; `None` if tables are
 /// requested.
 pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
     if args.version {
-        print(&versions())?;
+        print(&if args.json {
+            format!("{}\n", versions_as_json())
+        } else {
+            versions()
+        })?;
         return Ok(Some(true));
     }
     if let Some(path) = &args.report {
@@ -28,6 +33,21 @@ pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
     if args.holders {
         return show_holders(args.json).map(Some);
     }
+    if args.drops {
+        return show_drops(args).map(Some);
+    }
+    if args.prometheus {
+        let module = release::loaded(Path::new("/sys"));
+        print(&metrics::text(
+            &Snapshot::read(&RdsSocket::new()?)?,
+            &module,
+        ))?;
+        return Ok(Some(true));
+    }
+    if let Some(interval) = args.watch {
+        watch::run(interval)?;
+        return Ok(Some(true));
+    }
     Ok(None)
 }
 
@@ -35,6 +55,23 @@ pub(crate) fn run(args: &Args) -> Result<Option<bool>> {
 fn versions() -> String {
     let loaded = release::loaded(Path::new("/sys"));
     format!("rds-info {}\n{loaded}\n", env!("CARGO_PKG_VERSION"))
+}
+
+fn versions_as_json() -> Value {
+    let loaded = release::loaded(Path::new("/sys"));
+    json!({ "rds-info": env!("CARGO_PKG_VERSION"), "module": loaded })
+}
+
+/// Explains what was dropped or refused. Returns `true`, as drops are no error.
+fn show_drops(args: &Args) -> Result<bool> {
+    let snapshot = Snapshot::read(&RdsSocket::new()?)?;
+    let drops = counters::drops(&snapshot.counters, args.verbose > 0);
+    print(&if args.json {
+        format!("{}\n", json!({ "drops": drops }))
+    } else {
+        counters::text(&drops).context("cannot lay out a table")?
+    })?;
+    Ok(true)
 }
 
 /// Finds the processes with open RDS sockets, except this program.

@@ -8,7 +8,9 @@ mod archive;
 mod args;
 mod columns;
 mod commands;
+mod counters;
 mod holders;
+mod metrics;
 mod namespaces;
 mod paths;
 mod release;
@@ -16,7 +18,9 @@ mod report;
 #[cfg(test)]
 mod scratch;
 mod show;
+mod snapshot;
 mod tables;
+mod watch;
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

@@ -150,7 +150,8 @@ impl Kind {
         serde_json::to_value(records).context("cannot convert a table to JSON")
     }
 
-    fn records<R: Record>(self, table: &Table, family: Family) -> Result<Vec<R>> {
+    /// Decodes the table.
+    pub(crate) fn records<R: Record>(self, table: &Table, family: Family) -> Result<Vec<R>> {
         decode(table, family).with_context(|| {
             let (what, len, each) = (self.description(), table.data.len(), table.each);
             format!("the kernel's table of {what} has {len} bytes, with records of {each} bytes")

@@ -14,6 +14,7 @@ Examples:
   rds-ping -c 1 -W 5 fd00::2           one ping that fails after 5 s without an answer
   rds-ping -i 0.1 -I 10.0.0.1 10.0.0.2 ten pings a second from this local address
   rds-ping -Q 4 10.0.0.2               on the connection with type of service 4
+  rds-ping -qHi 0 -c 10000 10.0.0.2    distribution of the latencies of 10000 pings
 
 Each answer is one line: the sequence number of the ping and its round-trip time.
    1: 127 usec
@@ -42,6 +43,14 @@ pub(crate) struct Args {
     /// Interval between pings, in seconds or with the suffix ms or us; 0: after each answer
     #[arg(short = 'i', long, value_name = "TIME", default_value = "1", value_parser = duration)]
     pub(crate) interval: Duration,
+
+    /// Print no answers, only failures and the summary; on a terminal also a progress bar
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+
+    /// Add percentiles and a histogram of the round-trip times to the summary
+    #[arg(short = 'H', long)]
+    pub(crate) histogram: bool,
 
     /// Local address to send from [default: the one that the routing table selects]
     #[arg(short = 'I', long, value_name = "ADDRESS")]
@@ -129,6 +138,7 @@ mod tests {
         assert_eq!(args.count, Some(5));
         assert_eq!(args.interval, Duration::from_millis(250));
         assert_eq!(args.tos, Some(4));
+        assert!(!args.quiet && !args.histogram);
         let (destination, source) = args.addresses().unwrap();
         assert_eq!(destination, "10.0.0.2:0".parse().unwrap());
         assert_eq!(source, Some("10.0.0.1:0".parse().unwrap()));

@@ -51,6 +51,10 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     let mut pinger = Pinger::new(args, source, destination, out)?;
     pinger.run(&stop)?;
     let (stats, mut out) = pinger.finish();
-    write!(out, "{}", stats.summary(destination.ip())).context("cannot write the summary")?;
+    let mut summary = stats.summary(destination.ip());
+    if args.histogram {
+        summary += &stats.distribution();
+    }
+    write!(out, "{summary}").context("cannot write the summary")?;
     Ok(stats.all_answered())
 }

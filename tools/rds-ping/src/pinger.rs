@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
 use rds_socket::{is_congested, poll, Error, Events, PollFd, RdsSocket, PING_PORT};
+use rds_tools_common::Progress;
 
 use crate::args::Args;
 use crate::stats::{answer, failure, Stats};
@@ -72,6 +73,8 @@ pub(crate) struct Pinger<'a, W> {
     destination: SocketAddr,
     slots: Vec<Slot>,
     stats: Stats,
+    /// In place of the lines of answers.
+    progress: Option<Progress>,
     out: W,
 }
 
@@ -97,6 +100,7 @@ impl<'a, W: Write> Pinger<'a, W> {
             destination,
             slots,
             stats: Stats::default(),
+            progress: args.quiet.then(|| Progress::new(args.count, "pings")),
             out,
         })
     }
@@ -262,11 +266,11 @@ impl<'a, W: Write> Pinger<'a, W> {
                     let rtt = now.duration_since(since);
                     self.stats.answered(rtt);
                     self.slots[slot].state = State::Answered { number, since };
-                    self.print(&answer(number, rtt, other, false))?;
+                    self.report(&answer(number, rtt, other, false))?;
                 }
                 State::Answered { number, since } => {
                     self.stats.duplicate();
-                    self.print(&answer(number, now.duration_since(since), other, true))?;
+                    self.report(&answer(number, now.duration_since(since), other, true))?;
                 }
                 State::Unused | State::Blocked { .. } => {}
             }
@@ -279,6 +283,17 @@ impl<'a, W: Write> Pinger<'a, W> {
             bail!("an RDS socket failed: {e}");
         }
         Ok(())
+    }
+
+    /// Prints an answer, or shows that there was one.
+    fn report(&mut self, line: &str) -> anyhow::Result<()> {
+        match &self.progress {
+            Some(progress) => {
+                progress.set(self.stats.answers());
+                Ok(())
+            }
+            None => self.print(line),
+        }
     }
 
     fn print(&mut self, line: &str) -> anyhow::Result<()> {

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use rds_tools_common::Latencies;
+
 /// Counts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
@@ -15,6 +17,7 @@ pub(crate) struct Stats {
     min: Duration,
     max: Duration,
     sum: Duration,
+    latencies: Latencies,
 }
 
 impl Stats {
@@ -26,6 +29,7 @@ impl Stats {
         };
         self.max = self.max.max(rtt);
         self.sum += rtt;
+        self.latencies.record(rtt);
         self.received += 1;
     }
 
@@ -35,6 +39,20 @@ impl Stats {
 
     pub(crate) fn all_answered(&self) -> bool {
         self.sent > 0 && self.received == self.sent
+    }
+
+    /// Returns the number of pings that were answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.received
+    }
+
+    /// Returns the distribution of the round trips, as lines.
+    pub(crate) fn distribution(&self) -> String {
+        if self.received == 0 {
+            return String::new();
+        }
+        let (line, rows) = (self.latencies.percentiles(), self.latencies.histogram());
+        format!("round trip {line}\n{rows}")
     }
 
     /// Returns the last lines of the output. Their unit is spelled differently from that of the
@@ -104,7 +122,13 @@ mod tests {
         };
         stats.answered(Duration::from_micros(200));
         stats.answered(Duration::from_micros(100));
-        assert!(!stats.all_answered());
+        assert!(!stats.all_answered() && stats.answers() == 2);
+        let lines = stats.distribution();
+        assert!(
+            lines.starts_with("round trip p50/p90/p99/p99.9/max 100."),
+            "{lines}"
+        );
+        assert_eq!(lines.lines().count(), 3, "{lines}");
         let text = stats.summary("10.0.0.2".parse().unwrap());
         assert_eq!(
             text,
@@ -125,7 +149,7 @@ mod tests {
     #[test]
     fn summary_without_answers() {
         let stats = Stats::default();
-        assert!(!stats.all_answered());
+        assert!(!stats.all_answered() && stats.distribution().is_empty());
         let text = stats.summary("::1".parse().unwrap());
         assert_eq!(
             text,

@@ -47,6 +47,7 @@ Columns; one row per second, and the averages at the end:
   tx us/c    microseconds per call that sends a request
   rtt us     microseconds from a request to its ack
   cpu %      utilization of the CPUs of this node; -1.00 without -c
+  p50 us ... with --latencies: half of the round trips took no longer, 99 % did not, none did
 Measurement begins 2 s after the start.
 
 The two ends coordinate over TCP, on the port of -p. Both must be this rds-stress. That of Oracle
@@ -112,6 +113,11 @@ struct OwnArgs {
     #[arg(long)]
     show_histogram: bool,
 
+    /// Add the columns p50, p99 and max of the round-trip times, in microseconds; at the end also
+    /// more percentiles, and a histogram with bars
+    #[arg(long)]
+    latencies: bool,
+
     /// Print round trips that take longer to the standard error output
     #[arg(long, value_name = "MICROSECONDS", value_parser = size)]
     show_outliers: Option<u32>,
@@ -171,7 +177,7 @@ struct Both {
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
 
-    /// Print only the summary
+    /// Print only the summary; on a terminal also a progress bar
     #[arg(short = 'z', long)]
     report_summary: bool,
 
@@ -287,6 +293,7 @@ impl Args {
         Own {
             report_cpu: own.report_cpu,
             histogram: own.show_histogram,
+            latencies: own.latencies,
             outliers: own.show_outliers,
             cancel_sent_to: own.cancel_sent_to,
             abort_after: (own.abort_after > 0).then_some(own.abort_after),

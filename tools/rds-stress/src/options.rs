@@ -170,6 +170,8 @@ pub(crate) struct Own {
     pub(crate) report_cpu: bool,
     /// Shows the distribution of round trip times.
     pub(crate) histogram: bool,
+    /// Shows percentiles of round trip times.
+    pub(crate) latencies: bool,
     /// Reports round trips that take more microseconds.
     pub(crate) outliers: Option<u32>,
     /// If the test ends early, drops the sent messages in the kernel.

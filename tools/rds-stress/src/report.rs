@@ -4,12 +4,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rds_tools_common::{Latencies, Progress};
 
 use crate::cpu::Ticks;
-use crate::options::Options;
+use crate::options::{Options, Own};
 use crate::perfdata::PerfData;
 use crate::session::say;
-use crate::stats::{header, Counts};
+use crate::stats::{header, percentiles, percentiles_header, Counts};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -46,22 +47,36 @@ pub(crate) struct Report<'a> {
     perfdata: Option<PerfData>,
     first: Sample,
     last: Sample,
+    /// All round trips; `None`: they are not shown.
+    latencies: Option<Latencies>,
+    /// In place of the rows.
+    progress: Option<Progress>,
 }
 
 impl<'a> Report<'a> {
-    /// Prints the line above the rows. The rows count from now on.
-    pub(crate) fn start(options: &'a Options, report_cpu: bool, counts: Counts) -> Result<Self> {
+    /// Prints the line above the rows. The rows count from now on. `seconds` is the length of the
+    /// test, if that is known.
+    pub(crate) fn start(
+        options: &'a Options,
+        own: &Own,
+        counts: Counts,
+        seconds: Option<u32>,
+    ) -> Result<Self> {
         let perfdata = options.perfdata.then(PerfData::new).transpose()?;
         say(&match &perfdata {
             Some(perfdata) => perfdata.header(),
+            None if own.latencies => format!("{}{}\n", header(), percentiles_header()),
             None => format!("{}\n", header()),
         })?;
-        let first = Sample::take(counts, report_cpu)?;
+        let first = Sample::take(counts, own.report_cpu)?;
+        let progress = || Progress::new(seconds.map(u64::from), "seconds");
         Ok(Report {
             options,
             perfdata,
             first,
             last: first,
+            latencies: own.latencies.then(Latencies::default),
+            progress: options.summary_only.then(progress),
         })
     }
 
@@ -75,8 +90,17 @@ impl<'a> Report<'a> {
         self.last.at + SECOND
     }
 
-    /// Prints the row for the time since the last one; `over`: it is the last row.
-    pub(crate) fn row(&mut self, counts: Counts, over: bool) -> Result<()> {
+    /// Prints the row for the time since the last one; `over`: it is the last row. `latencies` are
+    /// the round trips of that time.
+    pub(crate) fn row(&mut self, counts: Counts, latencies: &Latencies, over: bool) -> Result<()> {
+        let mut more = String::new();
+        if let Some(all) = &mut self.latencies {
+            all.add(latencies);
+            more = percentiles(latencies);
+        }
+        if let Some(progress) = &self.progress {
+            progress.set(self.first.at.elapsed().as_secs());
+        }
         let now = Sample::take(counts, self.first.ticks.is_some())?;
         // The last second may be cut short.
         let counts_as_one = !over || now.at - self.last.at >= SECOND / 2;
@@ -84,7 +108,7 @@ impl<'a> Report<'a> {
             let (counts, seconds, cpu) = now.since(&self.last);
             say(&match &mut self.perfdata {
                 Some(perfdata) => perfdata.row(&counts, self.options, seconds, cpu)?,
-                None => format!("{}\n", counts.row(self.options, seconds, cpu)),
+                None => format!("{}{more}\n", counts.row(self.options, seconds, cpu)),
             })?;
         }
         self.last = now;
@@ -92,12 +116,22 @@ impl<'a> Report<'a> {
     }
 
     /// Prints the average over all rows.
-    pub(crate) fn average(&self) -> Result<()> {
+    pub(crate) fn average(&mut self) -> Result<()> {
+        // Erases the bar.
+        self.progress = None;
         if !self.options.summary_only {
             say(&format!("{}\n", "-".repeat(45)))?;
         }
         let (counts, seconds, cpu) = self.last.since(&self.first);
         let row = counts.row(self.options, seconds, cpu);
-        say(&format!("{row}  (average)\n"))
+        let Some(latencies) = &self.latencies else {
+            return say(&format!("{row}  (average)\n"));
+        };
+        say(&format!("{row}{}  (average)\n", percentiles(latencies)))?;
+        if latencies.count() > 0 {
+            let (line, rows) = (latencies.percentiles(), latencies.histogram());
+            say(&format!("\nRTT {line}\n{rows}"))?;
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, Context, Result};
-use rds_tools_common::run_before_others;
+use rds_tools_common::{run_before_others, Latencies};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -242,6 +242,14 @@ impl Session {
         sum
     }
 
+    /// Takes the round trips of all tasks.
+    fn take_latencies(&self) -> Latencies {
+        let mut sum = Latencies::default();
+        let taken = self.counters.iter().filter_map(|x| x.take_latencies());
+        taken.for_each(|latencies| sum.add(&latencies));
+        sum
+    }
+
     /// Lets the tasks run and prints their rates, until the end. Returns the cause of the end.
     fn measure(&mut self, options: &Options, until: Until) -> Result<End> {
         if options.rtprio {
@@ -257,12 +265,15 @@ impl Session {
             say(".")?;
         }
         say("\n")?;
-        let mut report = Report::start(options, self.own.report_cpu, self.counts())?;
-        let after = |seconds: u32| report.began() + Duration::from_secs(seconds.into());
-        let over = match until {
-            Until::Seconds(seconds) => seconds.map(after),
+        let length = match until {
+            Until::Seconds(seconds) => seconds,
             Until::Told => None,
         };
+        // The round trips before the first row do not count.
+        drop(self.take_latencies());
+        let mut report = Report::start(options, &self.own, self.counts(), length)?;
+        let after = |seconds: u32| report.began() + Duration::from_secs(seconds.into());
+        let over = length.map(after);
         let abort = self.own.abort_after.map(after);
         loop {
             let wakes = [over, abort].into_iter().flatten();
@@ -276,7 +287,7 @@ impl Session {
             if let Some(aborted @ End::Aborted(_)) = end {
                 return Ok(aborted);
             }
-            report.row(self.counts(), end.is_some())?;
+            report.row(self.counts(), &self.take_latencies(), end.is_some())?;
             if let Some(end) = end {
                 report.average()?;
                 return Ok(end);

@@ -3,8 +3,10 @@
 
 use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rds_tools_common::Latencies;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
@@ -25,6 +27,8 @@ pub(crate) struct Counters {
     rdma_out: AtomicU64,
     /// All round trips.
     pub(crate) round_trips: Histogram,
+    /// The round trips since they were last taken; `None`: they are not shown.
+    latencies: Option<Mutex<Latencies>>,
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -32,6 +36,20 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Counters {
+    /// Creates counters; `latencies`: also for percentiles of round trips.
+    pub(crate) fn new(latencies: bool) -> Self {
+        Counters {
+            latencies: latencies.then(Mutex::default),
+            ..Counters::default()
+        }
+    }
+
+    /// Removes the round trips, and returns them.
+    pub(crate) fn take_latencies(&self) -> Option<Latencies> {
+        let latencies = self.latencies.as_ref()?.lock();
+        Some(latencies.unwrap_or_else(PoisonError::into_inner).take())
+    }
+
     /// Counts a sent message, and the time of the call.
     pub(crate) fn sent(&self, op: Op, took: Duration) {
         match op {
@@ -51,6 +69,11 @@ impl Counters {
     pub(crate) fn received_ack(&self, rtt: Duration) {
         self.rtt_nanos.fetch_add(nanos(rtt), Relaxed);
         self.round_trips.add(rtt);
+        if let Some(latencies) = &self.latencies {
+            // Another thread takes them once a second.
+            let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
+            latencies.record(rtt);
+        }
         self.ack_rx.fetch_add(1, Relaxed);
     }
 
@@ -158,6 +181,23 @@ impl Counts {
     }
 }
 
+/// Returns the columns of percentiles behind a row.
+pub(crate) fn percentiles(latencies: &Latencies) -> String {
+    let shown = [
+        latencies.percentile(50.0),
+        latencies.percentile(99.0),
+        latencies.max(),
+    ];
+    shown.map(|micros| format!(" {micros:9.2}")).concat()
+}
+
+/// Returns the line above these columns.
+pub(crate) fn percentiles_header() -> String {
+    ["p50 us", "p99 us", "max us"]
+        .map(|x| format!(" {x:>9}"))
+        .concat()
+}
+
 /// Returns the line above the rows.
 pub(crate) fn header() -> String {
     format!(
@@ -205,6 +245,24 @@ mod tests {
                 "   2    100     50     159.38      32.00       0.50    5.00   250.00 50.00",
             ]
         );
+    }
+
+    #[test]
+    fn percentiles_have_columns_of_their_own() {
+        let counters = Counters::new(true);
+        for micros in 1..=100 {
+            counters.received_ack(Duration::from_micros(micros));
+        }
+        let taken = counters.take_latencies().unwrap();
+        assert_eq!(percentiles_header(), "    p50 us    p99 us    max us");
+        let row = percentiles(&taken);
+        let values: Vec<f64> = row.split_whitespace().map(|x| x.parse().unwrap()).collect();
+        for (value, wanted) in values.into_iter().zip([50.0_f64, 99.0, 100.0]) {
+            assert!((value - wanted).abs() < 0.1, "{row}");
+        }
+        assert_eq!(row.len(), percentiles_header().len());
+        assert_eq!(counters.take_latencies().unwrap().count(), 0);
+        assert!(Counters::default().take_latencies().is_none());
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Task {
             options: options.clone(),
             own: own.clone(),
             asks,
-            counters: Arc::default(),
+            counters: Arc::new(Counters::new(own.latencies)),
             full: false,
             congested: false,
             last_progress: Instant::now(),

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Functions that the RDS tools share, and no other program needs.
 
+mod latency;
 mod priority;
+mod progress;
 mod route;
 
 use std::fmt;
 use std::process::ExitCode;
 
+pub use latency::Latencies;
 pub use priority::run_before_others;
+pub use progress::Progress;
 pub use route::source_address_for;
 
 /// Prints an error in one write, so that the lines of two programs do not mix.

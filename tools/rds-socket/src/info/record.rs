@@ -155,7 +155,6 @@ pub struct ConnectionFlags(pub(super) u8);
 impl ConnectionFlags {
     /// Bit of a connection that has released its queue pair, because there was nothing to send.
     /// Only `rds_rust` sets it.
-    #[cfg(feature = "serde")]
     const RESTING: u8 = 0x80;
 
     /// Bit, letter in a table, word in JSON. Only Oracle's kernels set the last one.
@@ -181,6 +180,17 @@ impl ConnectionFlags {
         self.0 & 4 != 0
     }
 
+    /// Returns `true` if it is being established.
+    pub fn is_connecting(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Returns `true` if the connection has released its queue pair until there is something to
+    /// send. It is also established then, for programs.
+    pub fn is_resting(self) -> bool {
+        self.0 & Self::RESTING != 0
+    }
+
     /// Returns a letter for each bit that is set.
     pub fn letters(self) -> String {
         let letter = |(bit, letter, _)| if self.0 & bit != 0 { letter } else { '-' };
@@ -192,7 +202,7 @@ impl ConnectionFlags {
 impl serde::Serialize for ConnectionFlags {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let set = Self::ALL.iter().filter(|(bit, ..)| self.0 & bit != 0);
-        let resting = (self.0 & Self::RESTING != 0).then_some(&"resting");
+        let resting = self.is_resting().then_some(&"resting");
         serializer.collect_seq(set.map(|(.., word)| word).chain(resting))
     }
 }

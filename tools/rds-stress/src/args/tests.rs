@@ -77,10 +77,12 @@ fn the_last_one_counts() {
 
 #[test]
 fn options_are_sent_to_the_end_that_needs_them() {
-    let line = "rds-stress --show-histogram --show-outliers 1K --cancel-sent-to --abort-after 3 --disable-inq -c";
+    let line = "rds-stress --show-histogram --show-outliers 1K --cancel-sent-to --abort-after 3 --disable-inq -c \
+                --latencies";
     let wanted = Own {
         report_cpu: true,
         histogram: true,
+        latencies: true,
         outliers: Some(1024),
         cancel_sent_to: true,
         abort_after: Some(3),
