@@ -146,6 +146,18 @@ def exchange(tools, left, right, **options):
     return Streams(tools, left, right, **options).finish()
 
 
+def one_way(tools, sender, receiver, **options):
+    """Sends a verified stream from one end, (node, address), to another one, which sends nothing."""
+    (source, mine), (target, theirs) = sender, receiver
+    port = ports()
+    arguments = list(itertools.chain.from_iterable((f"--{name}", value) for name, value in options.items()))
+    ends = [target.start([tools / "rds-verify", "recv", "--bind", endpoint(theirs, port), *arguments]),
+            source.start([tools / "rds-verify", "send", "--bind", endpoint(mine, port),
+                          "--to", endpoint(theirs, port), *arguments], user=USER)]
+    for process in ends:
+        process.wait(300, check=True)
+
+
 def let_packets_pass(guest, node, netdev, count):
     """Returns when `count` more packets have arrived from a wire."""
     node.run(["python3", guest / "packets.py", netdev, count], timeout=300)
