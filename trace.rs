@@ -58,7 +58,8 @@ fn name(text: &str) -> bindings::rds_trace_name {
     name
 }
 
-/// Traces `rds:rds_conn_state`: an event has changed the state of a connection.
+/// Traces `rds:rds_conn_state`: an event has changed the state of a connection, or
+/// begun a step of its preparation.
 #[inline]
 pub(crate) fn conn_state(conn: &Conn, event: Event, from: State, to: State) {
     if tracepoints::conn_state_enabled() {

@@ -83,7 +83,7 @@ impl Connection {
     ///
     /// Process context.
     fn sweep_later(self: &Arc<Self>) {
-        self.path.events.set(PathEvent::Closed.bit());
+        self.path.set_event(PathEvent::Closed);
         self.sweep_in(SWEEP_MS);
     }
 
@@ -183,7 +183,7 @@ impl Connection {
     fn sweep(&self) {
         self.waiters.wake_rest();
         while self.drop_acked() {}
-        if !self.path.events.take(PathEvent::Closed.bit()) {
+        if !self.path.take_event(PathEvent::Closed) {
             return;
         }
         let _taking = self.path.cancel_lock.lock();

@@ -121,7 +121,7 @@ impl Node {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
-                connection.path.events.set(PathEvent::Idle.bit());
+                connection.path.set_event(PathEvent::Idle);
                 connection.wake_worker();
             }
             IdleDecision::Forget => {
@@ -316,7 +316,7 @@ impl Path {
         }
         // Code that queues a message or a request checks the event under one of these locks.
         let request = self.request.lock();
-        let ended = self.tx.end(&tx, || self.events.set(PathEvent::Stop.bit()));
+        let ended = self.tx.end(&tx, || self.set_event(PathEvent::Stop));
         drop(request);
         ended.then_some(Last {
             next_tx: marks.next_tx,

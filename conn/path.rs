@@ -231,7 +231,7 @@ pub(super) enum PathEvent {
 }
 
 impl PathEvent {
-    pub(super) const fn bit(self) -> u32 {
+    const fn bit(self) -> u32 {
         1 << self as u32
     }
 }
@@ -240,7 +240,7 @@ impl PathEvent {
 ///
 /// # Context
 ///
-/// As for [`Connection`].
+/// The contexts are those of [`Connection`].
 #[pin_data]
 pub(crate) struct Path {
     /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
@@ -274,7 +274,7 @@ pub(crate) struct Path {
     #[pin]
     pub(super) request: SpinLockBh<Option<KBox<dyn Request>>>,
     /// [`PathEvent`]s.
-    pub(super) events: EventMask,
+    events: EventMask,
     /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
     pub(super) deadline: Atomic<u64>,
     /// Serialises walks that remove messages from the middle of the queues.
@@ -337,6 +337,20 @@ impl Path {
     #[inline]
     pub(super) fn fragment(&self) -> FragmentSize {
         FragmentSize::at_most(self.fragment.read_once())
+    }
+
+    /// Records an event. The caller then queues the work item that takes it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn set_event(&self, event: PathEvent) {
+        self.events.set(event.bit());
+    }
+
+    /// Clears an event. Returns `true` if it was recorded since the last call.
+    pub(super) fn take_event(&self, event: PathEvent) -> bool {
+        self.events.take(event.bit())
     }
 
     /// Returns `true` if the path takes no more messages: the connection was forgotten, or the

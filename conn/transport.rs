@@ -43,7 +43,7 @@ pub(crate) struct EndpointProgress(EventMask);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndpointEvent {
     /// A step of the preparation has ended, and is not the last one: see [`Endpoint::next_step`].
-    Step,
+    StepDone,
     /// The request can be sent: see [`Endpoint::connect`].
     Prepared,
     Established,
@@ -57,7 +57,7 @@ pub(crate) enum EndpointEvent {
 
 impl EndpointEvent {
     const ORDER: [Self; 7] = [
-        Self::Step,
+        Self::StepDone,
         Self::Prepared,
         Self::Established,
         Self::Fault,
@@ -138,7 +138,7 @@ pub(crate) enum NextStep {
 pub(crate) trait Endpoint: Send + Sync {
     fn progress(&self) -> &EndpointProgress;
 
-    /// Continues to prepare the request, after [`EndpointEvent::Step`].
+    /// Continues to prepare the request, after [`EndpointEvent::StepDone`].
     ///
     /// # Errors
     ///

@@ -156,7 +156,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn want(self: &Arc<Self>) {
-        self.path.events.set(PathEvent::Wanted.bit());
+        self.path.set_event(PathEvent::Wanted);
         self.wake_worker();
     }
 
@@ -166,7 +166,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_reset(self: &Arc<Self>) {
-        self.path.events.set(PathEvent::Reset.bit());
+        self.path.set_event(PathEvent::Reset);
         self.wake_worker();
     }
 
@@ -199,7 +199,7 @@ impl Connection {
     ///
     /// Any context.
     pub(super) fn begin_stop(self: &Arc<Self>) {
-        self.path.events.set(PathEvent::Stop.bit());
+        self.path.set_event(PathEvent::Stop);
         self.wake_worker();
     }
 
@@ -302,11 +302,11 @@ impl Connection {
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.path.events.take(PathEvent::Reset.bit()) && worker.is_up() {
+        if self.path.take_event(PathEvent::Reset) && worker.is_up() {
             pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
-            self.path.events.set(PathEvent::Wanted.bit());
+            self.path.set_event(PathEvent::Wanted);
             return Some(Event::Lost);
         }
         let event = self.endpoint_event(worker);
@@ -321,10 +321,10 @@ impl Connection {
             self.path.deadline.store(0, Relaxed);
             return Some(Event::Timer);
         }
-        if self.path.events.take(PathEvent::Wanted.bit()) {
+        if self.path.take_event(PathEvent::Wanted) {
             return Some(Event::Wanted);
         }
-        let idle = self.path.events.take(PathEvent::Idle.bit());
+        let idle = self.path.take_event(PathEvent::Idle);
         idle.then_some(Event::Idle)
     }
 
@@ -333,7 +333,7 @@ impl Connection {
         loop {
             let endpoint = worker.endpoint.as_mut()?;
             return Some(match endpoint.progress().take()? {
-                EndpointEvent::Step => match endpoint.next_step() {
+                EndpointEvent::StepDone => match endpoint.next_step() {
                     Ok(NextStep::Begun) => Event::Step,
                     // Another event may have been recorded meanwhile.
                     Ok(NextStep::Repeated) => continue,
@@ -417,8 +417,8 @@ impl Connection {
         }
     }
 
-    /// Traces that an action has failed, and logs it unless an earlier one was logged: the following
-    /// attempts fail most likely for the same reason.
+    /// Traces that an action has failed, and logs it unless an earlier one was logged: the
+    /// following attempts fail most likely for the same reason.
     #[cold]
     fn note_failed_attempt(&self, worker: &mut Worker, action: Action, error: Error) {
         self.note_failure("connect", error);
@@ -516,7 +516,7 @@ impl Connection {
         }
         if tx.is_pending() {
             // A message may have been queued since the state machine checked.
-            self.path.events.set(PathEvent::Wanted.bit());
+            self.path.set_event(PathEvent::Wanted);
         }
         let path = link.as_ref().map(|link| link.path());
         tx.idle_path = path.filter(|_| !tx.is_pending());

@@ -85,7 +85,7 @@ const SERVICE_LEVELS: u8 = 0xf;
 pub(super) struct IbEndpoint {
     qp: Option<Arc<Qp<QpContext>>>,
     id: CmId<EndpointShared>,
-    events: Arc<EndpointShared>,
+    shared: Arc<EndpointShared>,
     device: Option<DeviceUse>,
     transport: Arc<Ib>,
     /// Timeouts of the CM for the address, one for each attempt to resolve it.
@@ -110,13 +110,13 @@ impl IbEndpoint {
         }
         let section = transport.section()?;
         let initial_device = transport.device_of_addr(&connection.key);
-        let events = EndpointShared::new(connection, transport.fragment, initial_device)?;
-        let id = CmId::new(events.clone())?;
+        let shared = EndpointShared::new(connection, transport.fragment, initial_device)?;
+        let id = CmId::new(shared.clone())?;
         let mut endpoint = KBox::new(
             Self {
                 qp: None,
                 id,
-                events,
+                shared,
                 device: None,
                 transport: transport.clone(),
                 timeout: AddrTimeouts::new(),
@@ -132,7 +132,7 @@ impl IbEndpoint {
 
     /// Asks the CM for the peer's address. Returns `ETIMEDOUT` after the last timeout. May sleep.
     fn ask_for_address(&mut self) -> Result {
-        let key = &self.events.connection.key;
+        let key = &self.shared.connection.key;
         let timeout = self.timeout.next().ok_or(Errno::TimedOut)?;
         self.id.resolve_addr(
             Some(&socket_addr(key.laddr, 0, key.scope)),
@@ -144,16 +144,16 @@ impl IbEndpoint {
     /// Registers the endpoint with its device, that of the local address from the start. May sleep.
     fn use_device(&mut self) -> Result {
         let rdma = self.id.device().ok_or(ENODEV)?;
-        self.device = Some(self.transport.use_device(&rdma, &self.events)?);
+        self.device = Some(self.transport.use_device(&rdma, &self.shared)?);
         Ok(())
     }
 
-    /// Tries again to resolve the peer's address. Returns `ETIMEDOUT` if the time limit is over. May
-    /// sleep.
+    /// Tries again to resolve the peer's address. Returns `ETIMEDOUT` if the time limit is over.
+    /// May sleep.
     fn resolve_again(&mut self) -> Result {
         self.section = Some(self.transport.section()?);
         // A CM id resolves an address only once. The new id must have the device of the old one.
-        self.id = CmId::new(self.events.clone())?;
+        self.id = CmId::new(self.shared.clone())?;
         self.ask_for_address()?;
         let device = self.id.device().ok_or(ENODEV)?;
         match &self.device {
@@ -178,7 +178,7 @@ impl IbEndpoint {
         if !self.id.path_is_up() {
             return Err(Errno::NetDown.into());
         }
-        self.id.set_service_type(self.events.connection.key.tos);
+        self.id.set_service_type(self.shared.connection.key.tos);
         self.id.resolve_route(ROUTE_TIMEOUT_MS)
     }
 
@@ -188,7 +188,7 @@ impl IbEndpoint {
         let device_use = self.device.as_ref().ok_or(ENODEV)?;
         let device = device_use.device.clone();
         self.id.set_rnr_timer(RNR_TIMER)?;
-        self.events
+        self.shared
             .active_side_first
             .store(device.caps.active_side_first, Relaxed);
         let config = self.transport.tunables.qp_config(&device.caps);
@@ -199,40 +199,40 @@ impl IbEndpoint {
         let needed = !device.caps.receiver_not_ready;
         let controlled = wanted && (needed || self.transport.tunables.controls_flow());
         let context = QpContext::new(
-            self.events.connection.clone(),
-            self.events.clone(),
+            self.shared.connection.clone(),
+            self.shared.clone(),
             device.clone(),
             config,
             controlled,
         );
         // New messages are placed in memory of this device; those in the queue will be copied.
-        self.events.connection.set_pools(&device.pools)?;
-        self.events.connection.path.begin_credits(controlled);
+        self.shared.connection.set_pools(&device.pools)?;
+        self.shared.connection.path.begin_credits(controlled);
         // Without RNR retries a frame that finds no receive ends the connection.
         let least = match needed {
             true => Least::Needed(config.max_recv_wr),
             false => Least::Wanted(self.transport.tunables.min_recv_wr()),
         };
-        let ring = RecvRingPolicy::new(self.events.fragment(), config.max_recv_wr, least);
+        let ring = RecvRingPolicy::new(self.shared.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
         device_use.set_qp(qp.clone());
         let mut posted = QpContext::fill(&qp);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.
-            self.events.limit_fragment(FragmentSize::K4);
+            self.shared.limit_fragment(FragmentSize::K4);
             posted = QpContext::fill(&qp);
         }
         // From here on the queue pair has to be closed.
         self.qp = Some(qp);
         posted?;
-        let credit = self.events.connection.path.offer_credits();
+        let credit = self.shared.connection.path.offer_credits();
         if !controlled || credit >= Credits::LEAST {
             return Ok((device, credit));
         }
         if needed {
             return Err(ENOMEM);
         }
-        self.events.connection.path.begin_credits(false);
+        self.shared.connection.path.begin_credits(false);
         Ok((device, 0))
     }
 
@@ -253,7 +253,7 @@ impl Drop for IbEndpoint {
         let Some(qp) = &self.qp else {
             return;
         };
-        self.events.progress.end();
+        self.shared.progress.end();
         if self.id.path_is_up() {
             // Notifies the peer, unless the peer has disconnected. Errors do not matter.
             let _ = self.id.disconnect();
@@ -274,37 +274,37 @@ impl Drop for IbEndpoint {
 
 impl Endpoint for IbEndpoint {
     fn progress(&self) -> &EndpointProgress {
-        &self.events.progress
+        &self.shared.progress
     }
 
     fn next_step(&mut self) -> Result<NextStep> {
-        if self.events.has_address() {
+        if self.shared.has_address() {
             self.resolve_route()?;
             return Ok(NextStep::Begun);
         }
         if let Err(error) = self.resolve_again() {
-            self.events.connection.note_failure("address error", error);
+            self.shared.connection.note_failure("address error", error);
             return Ok(NextStep::Failed);
         }
         Ok(NextStep::Repeated)
     }
 
     fn connect(&mut self) -> Result {
-        let connection = &self.events.connection;
+        let connection = &self.shared.connection;
         let version = Version::proposed(connection.key.tos, connection.refusals());
-        self.events.limit_fragment(version.max_fragment());
+        self.shared.limit_fragment(version.max_fragment());
         let (device, credit) = self.prepare(true)?;
-        let key = &self.events.connection.key;
+        let key = &self.shared.connection.key;
         let private = Private::new(
             Addr(key.laddr.octets()),
             Addr(key.faddr.octets()),
             key.tos,
             version,
-            self.events.fragment(),
+            self.shared.fragment(),
             credit,
         );
         let bytes = PrivateBytes::new(&private);
-        let _: bool = self.events.proposed.populate(private);
+        let _: bool = self.shared.proposed.populate(private);
         // Without a type of service the fabric decides on the service level.
         if key.tos != 0 {
             self.id.set_service_level(key.tos & SERVICE_LEVELS);
@@ -389,14 +389,14 @@ impl Request for IncomingConnection {
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());
         let initial_device = self.transport.device_of_addr(&connection.key);
-        let events = EndpointShared::new(connection, self.agreed.fragment, initial_device)?;
-        let _: bool = events.version.populate(self.agreed.version);
-        let id = request.attach(events.clone())?;
+        let shared = EndpointShared::new(connection, self.agreed.fragment, initial_device)?;
+        let _: bool = shared.version.populate(self.agreed.version);
+        let id = request.attach(shared.clone())?;
         let mut endpoint = KBox::new(
             IbEndpoint {
                 qp: None,
                 id,
-                events,
+                shared,
                 device: None,
                 transport: self.transport.clone(),
                 timeout: AddrTimeouts::new(),
@@ -413,7 +413,7 @@ impl Request for IncomingConnection {
             Addr(key.faddr.octets()),
             key.tos,
             self.agreed.version,
-            endpoint.events.fragment(),
+            endpoint.shared.fragment(),
             credit,
         );
         let bytes = PrivateBytes::new(&private);
@@ -424,7 +424,7 @@ impl Request for IncomingConnection {
         if !depths_unspecified {
             params.responder_resources = params.responder_resources.min(responder_resources);
             params.initiator_depth = params.initiator_depth.min(initiator_depth);
-            endpoint.events.set_initiator_depth(params.initiator_depth);
+            endpoint.shared.set_initiator_depth(params.initiator_depth);
         }
         endpoint.id.accept(&params)?;
         Ok(endpoint)

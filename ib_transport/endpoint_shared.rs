@@ -235,9 +235,9 @@ impl CmHandler for EndpointShared {
         let step = match event {
             CmEvent::AddrResolved => {
                 self.has_address.store(true, Relaxed);
-                EndpointEvent::Step
+                EndpointEvent::StepDone
             }
-            CmEvent::AddrUnknown => EndpointEvent::Step,
+            CmEvent::AddrUnknown => EndpointEvent::StepDone,
             CmEvent::RouteResolved => EndpointEvent::Prepared,
             // The active side's congestion map follows; it establishes the connection.
             CmEvent::Established { .. }

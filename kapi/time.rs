@@ -5,7 +5,7 @@
 //! A time is a `u64` of nanoseconds: atomics hold it, and `proto/`, which also runs on the host,
 //! computes with it. `kernel::time::Instant` of Linux 7.2 and 7.3 can do neither. It gives its
 //! value to the kernel crate only (`as_nanos()` is `pub(crate)`), and its sums may panic. Delays
-//! and timeouts of kernel functions are a `kernel::time::Delta`.
+//! and timeouts are milliseconds in a `u32`. A span in code that uses an `Instant` is a `Delta`.
 
 use crate::bindings;
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jobs import function_of
 
-# With normal samples, twice the standard error of the difference between mean and median is this
-# times the standard deviation, by the root of their number.
+# Twice the standard error of the difference between mean and median, in units of the standard
+# deviation by the root of the number of samples. The samples are normal.
 ERRORS = 1.5
 # With normal samples, their standard deviation is this times the median distance from the median.
 DEVIATION = 1.48

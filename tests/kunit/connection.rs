@@ -547,7 +547,7 @@ mod suite {
                 steps: 0,
             };
             // The result is set before any thread waits for it.
-            end.progress.set(EndpointEvent::Step);
+            end.progress.set(EndpointEvent::StepDone);
             Ok(KBox::new(end, GFP_KERNEL)?)
         }
     }
@@ -568,7 +568,7 @@ mod suite {
         fn next_step(&mut self) -> Result<NextStep> {
             self.steps += 1;
             if self.steps == 1 {
-                self.progress.set(EndpointEvent::Step);
+                self.progress.set(EndpointEvent::StepDone);
                 return Ok(NextStep::Repeated);
             }
             self.progress.set(EndpointEvent::Prepared);

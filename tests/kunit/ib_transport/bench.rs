@@ -425,7 +425,7 @@ pub(super) struct Wire {
 /// An endpoint of [`Wire`]. Fields are dropped in this order.
 struct BenchEnd {
     qp: Option<Arc<Qp<QpContext>>>,
-    events: Arc<EndpointShared>,
+    shared: Arc<EndpointShared>,
     device: DeviceUse,
     connection: Arc<Connection>,
     wire: Arc<Wire>,
@@ -437,12 +437,12 @@ impl BenchEnd {
     fn prepare(&mut self) -> Result {
         let device = self.device.device.clone();
         let config = self.wire.ib.tunables.qp_config(&device.caps);
-        let (events, setup) = (&self.events, &self.wire.setup);
+        let (shared, setup) = (&self.shared, &self.wire.setup);
         let controlled = setup.credit > 0;
         let connection = &self.connection;
         let context = QpContext::new(
             connection.clone(),
-            events.clone(),
+            shared.clone(),
             device.clone(),
             config,
             controlled,
@@ -450,7 +450,7 @@ impl BenchEnd {
         connection.set_pools(&device.pools)?;
         connection.path.begin_credits(controlled);
         let ring = RecvRingPolicy::new(
-            events.fragment(),
+            shared.fragment(),
             config.max_recv_wr,
             Least::Wanted(setup.min_recv_wr),
         );
@@ -470,7 +470,7 @@ impl BenchEnd {
 
 impl Endpoint for BenchEnd {
     fn progress(&self) -> &EndpointProgress {
-        &self.events.progress
+        &self.shared.progress
     }
 
     fn next_step(&mut self) -> Result<NextStep> {
@@ -480,7 +480,7 @@ impl Endpoint for BenchEnd {
     fn connect(&mut self) -> Result {
         self.prepare()?;
         if !self.wire.waits.load(Relaxed) {
-            self.events.note(EndpointEvent::Established);
+            self.shared.note(EndpointEvent::Established);
         }
         Ok(())
     }
@@ -508,18 +508,18 @@ impl WithoutMemory for Wire {
             return Err(ENODEV);
         }
         let home = self.ib.device_of_addr(&connection.key);
-        let events = EndpointShared::new(connection, self.ib.fragment, home)?;
+        let shared = EndpointShared::new(connection, self.ib.fragment, home)?;
         let end = KBox::new(
             BenchEnd {
                 qp: None,
-                device: self.ib.use_device(&self.device, &events)?,
-                events,
+                device: self.ib.use_device(&self.device, &shared)?,
+                shared,
                 connection: connection.clone(),
                 wire: self,
             },
             GFP_KERNEL,
         )?;
-        end.events.note(EndpointEvent::Prepared);
+        end.shared.note(EndpointEvent::Prepared);
         Ok(end)
     }
 }
