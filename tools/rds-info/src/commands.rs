@@ -12,7 +12,7 @@ use serde_json::{json, Map, Value};
 use crate::args::Args;
 use crate::holders::{is_rds, Holders};
 use crate::record::{decode, Family, Socket};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 use crate::tables::Kind;
 use crate::{complain, counters, metrics, print, release, report, watch};
 
@@ -64,8 +64,9 @@ fn versions_as_json() -> Value {
 
 /// Explains what was dropped or refused. Returns `true`, as drops are no error.
 fn show_drops(args: &Args) -> Result<bool> {
-    let snapshot = Snapshot::read(&RdsSocket::new()?)?;
-    let drops = counters::drops(&snapshot.counters, args.verbose > 0);
+    // The other tables may have millions of messages.
+    let counters = snapshot::counters(&RdsSocket::new()?)?;
+    let drops = counters::drops(&counters, args.verbose > 0);
     print(&if args.json {
         format!("{}\n", json!({ "drops": drops }))
     } else {

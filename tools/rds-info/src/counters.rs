@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The counters in words: a sentence about each, for `--drops` and for the help of metrics.
 //!
-//! The texts are those of `stats/mod.rs` where it has one. `tests/lint/test_counters_in_words.py`
+//! The texts are those of `stats/mod.rs` where it has one. `tests/lint/test_monitoring_examples.py`
 //! compares the two, so the table has each counter of the module.
 
 use std::fmt::{self, Write};

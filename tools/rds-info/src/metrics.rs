@@ -83,7 +83,7 @@ impl Metrics {
         self.begin(name, "gauge", help);
         let mut up: BTreeMap<Flow, bool> = BTreeMap::new();
         for connection in &snapshot.connections {
-            // For IPv6 the kernel may list several connections without their types of service.
+            // The kernel's table of IPv6 may list several connections without types of service.
             let all = up.entry(flow_of(connection)).or_insert(true);
             *all &= connection.flags.is_connected();
         }

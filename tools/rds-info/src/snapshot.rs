@@ -73,7 +73,7 @@ impl Snapshot {
     /// Reads the tables.
     pub(crate) fn read(socket: &RdsSocket) -> Result<Self> {
         Ok(Snapshot {
-            counters: read(Kind::Counters, socket, Family::V6)?,
+            counters: counters(socket)?,
             connections: connections(socket)?,
             sockets: read(Kind::Sockets, socket, Family::V6)?,
             unread: read(Kind::Recv, socket, Family::V6)?,
@@ -113,6 +113,11 @@ fn read<R: Record>(kind: Kind, socket: &RdsSocket, family: Family) -> Result<Vec
     found.map_or(Ok(Vec::new()), |(table, family)| {
         kind.records(&table, family)
     })
+}
+
+/// Reads the counters alone.
+pub(crate) fn counters(socket: &RdsSocket) -> Result<Vec<Counter>> {
+    read(Kind::Counters, socket, Family::V6)
 }
 
 /// Adds up messages by connection. Connections without a message count, too.
