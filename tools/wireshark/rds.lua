@@ -124,8 +124,8 @@ local mpa_private = Field.new("iwarp_mpa.privatedata")
 local mpa_reply = Field.new("iwarp_mpa.key.rep")
 local tcp_stream = Field.new("tcp.stream")
 
--- What earlier packets have shown. Each packet is dissected again when it is displayed, so results
--- are kept by the number of the packet.
+-- State from earlier packets. Each packet is dissected again when it is displayed, so results are
+-- kept by the number of the packet.
 local known, requests, answers, assembly, assembled, progress, offsets, iwarp
 
 local function reset()
@@ -291,7 +291,7 @@ local function show_map(tvb, tree, offset)
     local item = tree:add(f.map, range)
     local bytes, count, at = range:raw(), 0, 0
     while true do
-        at = bytes:find("[^\0]", at + 1)
+        at = bytes:find("[\1-\255]", at + 1)
         if not at then
             break
         end
@@ -308,22 +308,18 @@ local function show_map(tvb, tree, offset)
     item:add(f.map_count, count):set_generated()
 end
 
-local function show_payload(tvb, tree, h, offset)
-    if tvb:len() == 0 then
+-- show_payload: shows the `len` bytes behind a header, or all that follow it.
+local function show_payload(frame, tree, h, offset, len)
+    len = math.min(len or MAX_MESSAGE, frame:len() - HEADER)
+    if len <= 0 then
         return
     end
+    local tvb = frame(HEADER, len):tvb()
     if has(h.flags, CONG) and offset and offset + tvb:len() <= MAP then
         show_map(tvb, tree, offset)
     else
         tree:add(f.payload, tvb())
     end
-end
-
-local function rest_of(tvb, at, len)
-    if len and at + len < tvb:len() then
-        return tvb(at, len):tvb()
-    end
-    return at < tvb:len() and tvb(at):tvb() or ByteArray.new():tvb("empty")
 end
 
 local function describe(pinfo, h, more)
@@ -344,8 +340,8 @@ local function add_tree(tvb, tree, text)
     return item
 end
 
--- fragment_offset: returns the offset of a fragment in its message, nil if the beginning of the
--- message is not in the capture; and whether its length fits.
+-- fragment_offset: returns the offset of a fragment in its message, and whether its length fits. The
+-- offset is nil if the beginning of the message is not in the capture.
 local function fragment_offset(flow, pinfo, h, len)
     if pinfo.visited then
         local seen = offsets[pinfo.number]
@@ -396,9 +392,9 @@ local function show_frame(tvb, pinfo, tree, flow, parts)
             show_header(tvb, item, h)
         elseif h.len < behind and not h.none then
             -- Another message shares the frame.
-            item = add_tree(rest_of(tvb, 0, HEADER + h.len), tree, text)
+            item = add_tree(tvb(0, HEADER + h.len):tvb(), tree, text)
             show_header(tvb, item, h)
-            show_payload(rest_of(tvb, HEADER, h.len), item, h, 0)
+            show_payload(tvb, item, h, 0, h.len)
             local used = HEADER + h.len
             local after = used + (-used) % ALIGN
             if not packed and whole:len() > HEADER + MAX_PACKED then
@@ -413,7 +409,7 @@ local function show_frame(tvb, pinfo, tree, flow, parts)
             item = add_tree(tvb, tree, text)
             show_header(tvb, item, h)
             item:add_proto_expert_info(e.fragment, "The last message of the frame is incomplete")
-            show_payload(rest_of(tvb, HEADER), item, h)
+            show_payload(tvb, item, h)
         else
             item = add_tree(tvb, tree, text)
             show_header(tvb, item, h)
@@ -429,7 +425,7 @@ local function show_frame(tvb, pinfo, tree, flow, parts)
                 item:add_proto_expert_info(e.fragment, string.format(
                     "%d bytes do not fit a message of %d bytes", behind, h.len))
             end
-            show_payload(rest_of(tvb, HEADER), item, h, offset)
+            show_payload(tvb, item, h, offset)
         end
         if parts and #texts == 0 then
             item:add(f.first, parts.first):set_generated()
@@ -542,7 +538,7 @@ local function infiniband(tvb, pinfo, tree)
     end
     local pad = number_of(pad_count) or 0
     if pad > 0 and pad <= tvb:len() then
-        tvb = rest_of(tvb, 0, tvb:len() - pad)
+        tvb = tvb(0, tvb:len() - pad):tvb()
     end
     show_sent(tvb, pinfo, tree, flow, code)
     return true
@@ -587,7 +583,7 @@ local function tcp_message(tvb, pinfo, tree)
     local item = add_tree(tvb, tree, text)
     show_header(tvb, item, h)
     if h.len <= MAX_MESSAGE then
-        show_payload(rest_of(tvb, HEADER), item, h, 0)
+        show_payload(tvb, item, h, 0)
     end
     segment[#segment + 1] = text
     pinfo.cols.info = table.concat(segment, "; ")
@@ -662,7 +658,7 @@ local function show_rejection(tvb, pinfo, tree)
     local why = "unexplained"
     if raw:find("^....busy") then
         why = "not because of the version"
-    elseif raw:find("[^\0]") then
+    elseif raw:find("[\1-\255]") then
         why = "version, or a request of its own"
     end
     item:add(c.why, why):set_generated()
