@@ -387,6 +387,14 @@ def test_queue():
     assert done == ["long", "late", "middle", "short"]
 
 
+def test_each_case_is_in_one_part():
+    names = [f"vm/test_a.py::test_b[rust-{i}]" for i in range(300)]
+    parts = [[x for x in names if run_tests.in_part(x, k, 3)] for k in (1, 2, 3)]
+    assert sorted(sum(parts, [])) == sorted(names)
+    assert all(70 < len(x) < 130 for x in parts)
+    assert all(run_tests.in_part(x, 1, 1) for x in names)
+
+
 def test_shards():
     planned = [jobs.Job("", str(i), "", seconds=i) for i in range(1, 10)]
     parts = [run_tests.part(planned, k, 3) for k in (1, 2, 3)]
@@ -520,6 +528,8 @@ def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch)
 @pytest.mark.parametrize("option, wanted", [
     (None, {"host", "build release", "build release KUNIT=y", "build debug", "build debug KUNIT=y",
             "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more"}),
+    ("--debug-part=2/2", {"host", "build release", "build release KUNIT=y", "build debug", "build debug KUNIT=y",
+            "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more, part (2, 2)"}),
     ("--fast", {"host", "build release", "build release KUNIT=y", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
                 "release rust some, unpatched {'UNPATCHED': '1'}",
@@ -531,11 +541,12 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
     ran = set()
 
     class Machines(run_tests.Machines):
-        def plan(self, flavor, *which, tests=()):
+        def plan(self, flavor, *which, tests=(), cases=(1, 1)):
             impls = which[0].removeprefix("--impls=")
             if tests:
                 return [jobs.Job(flavor, f"{flavor} {impls} some", flavor)]
-            return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}", flavor)]
+            part = f", part {cases}" if cases != (1, 1) else ""
+            return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}{part}", flavor)]
 
         def run(self, job):
             ran.add(f"{job.name} {job.env}" if job.env else job.name)
