@@ -80,6 +80,12 @@ def ping(tools, node, target, source=None, count=3, tos=None, interval="10ms"):
     assert f"{count} sent, {count} received" in result.out, str(result)
 
 
+def arguments_of(options):
+    """Returns options of rds-verify as its arguments."""
+    return list(itertools.chain.from_iterable(
+        (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
+
+
 class Streams:
     """Verified streams in both directions between two ends, each (node, address)."""
 
@@ -89,8 +95,7 @@ class Streams:
         port = ports()
         # After a lost CM request, C RDS accepts no other one for about a minute.
         options.setdefault("timeout", 300)
-        arguments = list(itertools.chain.from_iterable(
-            (f"--{name.replace('_', '-')}", value) for name, value in options.items()))
+        arguments = arguments_of(options)
         # The two ends may be on one node, at one address.
         for (node, mine), (_, theirs), first, second, user in ((left, right, port, port + 32, USER),
                                                                (right, left, port + 32, port, None)):
@@ -150,7 +155,7 @@ def one_way(tools, sender, receiver, **options):
     """Sends a verified stream from one end, (node, address), to another one, which sends nothing."""
     (source, mine), (target, theirs) = sender, receiver
     port = ports()
-    arguments = list(itertools.chain.from_iterable((f"--{name}", value) for name, value in options.items()))
+    arguments = arguments_of(options)
     ends = [target.start([tools / "rds-verify", "recv", "--bind", endpoint(theirs, port), *arguments]),
             source.start([tools / "rds-verify", "send", "--bind", endpoint(mine, port),
                           "--to", endpoint(theirs, port), *arguments], user=USER)]
