@@ -33,6 +33,7 @@ use crate::{
             WatchdogTimeout, //
         },
         info::RdmaPath,
+        starvation::Shortage,
         wire::FragmentSize, //
     },
     recv_pool::GrowError,
@@ -128,15 +129,27 @@ impl QpContext {
     }
 
     /// Makes room for the buffer that transmission waits for. May sleep.
-    pub(super) fn make_room(&self) {
-        let len = self.wanted.xchg(0, Full);
-        if len == 0 {
-            return;
-        }
-        let room = self.device.pools.make_room(len);
+    ///
+    /// A transmission that is resumed without a buffer requests it again.
+    pub(super) fn make_room(qp: &Qp<Self>) {
+        let this = qp.handler();
+        let len = this.wanted.xchg(0, Full);
+        let room = match len {
+            0 => Ok(()),
+            len => this.device.pools.make_room(len),
+        };
         let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
-        if lacks && !self.shared.progress.has_ended() {
-            self.give_up_for_memory("send memory", ENOMEM);
+        let (now, fragment) = (time::monotonic_ns(), this.shared.fragment());
+        let lasts = qp.with_poll(|ring| {
+            if !lacks {
+                ring.send_starvation.end();
+                return false;
+            }
+            ring.send_starvation
+                .wait(now, Shortage::NoMemory, fragment, false)
+        });
+        if lasts && !this.shared.progress.has_ended() {
+            this.give_up_for_memory("send memory", ENOMEM);
         }
     }
 

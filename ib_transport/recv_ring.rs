@@ -8,6 +8,7 @@
 use crate::{
     proto::{
         recv_depth::RecvDepth,
+        starvation::Starvation,
         wire::FragmentSize, //
     },
     recv_pool::Batch, //
@@ -45,8 +46,10 @@ pub(super) struct RecvRingPolicy {
     pub(super) usual: u32,
     /// Buffers that can be posted again.
     pub(super) spare: Batch,
-    /// Time since which the ring is starved, if it is.
-    pub(super) starved_since: Option<Instant<Monotonic>>,
+    /// Wait of a starved ring for buffers.
+    pub(super) starvation: Starvation,
+    /// Wait of a transmission for the memory of a buffer.
+    pub(super) send_starvation: Starvation,
     /// Time of the last header to the peer while the ring was starved, or a frame waited.
     pub(super) last_header: Option<Instant<Monotonic>>,
     /// A frame waits for memory. The value is the number of its messages that were received.
@@ -69,7 +72,8 @@ impl RecvRingPolicy {
             depth: RecvDepth::new(first, most),
             usual,
             spare: Batch::new(),
-            starved_since: None,
+            starvation: Starvation::new(),
+            send_starvation: Starvation::new(),
             last_header: None,
             delayed: None,
             rnr_timer_raised: false,
@@ -79,7 +83,7 @@ impl RecvRingPolicy {
     /// Returns the number of arrived frames, modulo 2^32, and `true` if no frame is taken for want
     /// of memory.
     pub(super) fn activity(&self) -> (u32, bool) {
-        let is_starved = self.starved_since.is_some() || self.delayed.is_some();
+        let is_starved = self.starvation.is_starved() || self.delayed.is_some();
         (self.depth.arrived(), is_starved)
     }
 
@@ -87,7 +91,7 @@ impl RecvRingPolicy {
     pub(super) fn note_posted(&mut self, count: u32) {
         self.depth.add(count);
         if count > 0 {
-            self.starved_since = None;
+            self.starvation.end();
         }
     }
 }

@@ -19,9 +19,13 @@ use crate::{
         rdma::{
             Qp,
             RnrTimer, //
-        }, //
+        },
+        time, //
     },
-    proto::wire::FragmentSize,
+    proto::{
+        starvation::Shortage,
+        wire::FragmentSize, //
+    },
     recv_pool::{
         Batch,
         Context,
@@ -44,13 +48,6 @@ use kernel::{
 /// Maximum number of pings per period that shrink the receive ring of an idle connection.
 const MAX_PROBES: u32 = 64;
 
-/// Time for which a ring may be starved while a partial message keeps memory. Readers may take a
-/// while. Then the connection is given up, see
-/// [`Device::may_give_up_one`](super::device::Device::may_give_up_one).
-const STARVED_TIMEOUT: Delta = Delta::from_secs(1);
-/// The same if the next endpoint can use smaller fragments.
-const LONG_STARVED_TIMEOUT: Delta = Delta::from_secs(30);
-
 /// Interval of headers to the peer while the ring is starved. The peer gets no answers.
 const STARVED_HEADER_INTERVAL: Delta = Delta::from_secs(1);
 
@@ -63,10 +60,7 @@ const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
 
 /// Reason why no receive could be posted.
 pub(super) enum FillError {
-    /// The pool is at its limit until readers free buffers or another ring shrinks.
-    Limit,
-    /// Memory is short, maybe only in pieces of the fragment size.
-    NoMemory,
+    Short(Shortage),
     Failed(Error),
 }
 
@@ -79,8 +73,8 @@ impl From<Error> for FillError {
 impl From<GrowError> for FillError {
     fn from(error: GrowError) -> Self {
         match error {
-            GrowError::Limit => Self::Limit,
-            GrowError::NoMemory => Self::NoMemory,
+            GrowError::Limit => Self::Short(Shortage::Limit),
+            GrowError::NoMemory => Self::Short(Shortage::NoMemory),
             GrowError::Revoked => Self::Failed(ENODEV),
         }
     }
@@ -89,7 +83,7 @@ impl From<GrowError> for FillError {
 impl From<FillError> for Error {
     fn from(why: FillError) -> Error {
         match why {
-            FillError::Limit | FillError::NoMemory => ENOMEM,
+            FillError::Short(_) => ENOMEM,
             FillError::Failed(error) => error,
         }
     }
@@ -174,7 +168,7 @@ impl QpContext {
 
     fn check_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
-        this.make_room();
+        Self::make_room(qp);
         this.connection.resume();
         if qp.with_poll(|ring| ring.delayed.is_some()) {
             Self::show_life(qp);
@@ -233,17 +227,13 @@ impl QpContext {
                 let posted = qp.with_poll(|ring| ring.depth.posted());
                 this.advertise_posted(0, posted);
                 return Some(if posted <= 1 {
-                    Self::on_ring_empty(qp)
+                    Self::on_ring_empty(qp, Shortage::Limit)
                 } else {
                     NextCheck::Soon
                 });
             }
             Ok(_) => {}
-            Err(FillError::NoMemory) if this.shared.fragment() != FragmentSize::K4 => {
-                stats.inc(Counter::IbRxRingEmpty);
-                this.give_up_for_memory("receive memory", ENOMEM);
-            }
-            Err(FillError::Limit | FillError::NoMemory) => return Some(Self::on_ring_empty(qp)),
+            Err(FillError::Short(why)) => return Some(Self::on_ring_empty(qp, why)),
             // The queue pair is being closed.
             Err(FillError::Failed(error)) if error == Errno::NotConnected.into() => {}
             Err(FillError::Failed(error)) => this.give_up("receive memory", error),
@@ -272,13 +262,16 @@ impl QpContext {
     ///
     /// A partial message keeps its memory until the rest has arrived. If such messages keep all
     /// memory, one of them has to go with its connection, and is sent again. If the receives of
-    /// idle connections keep it, the next endpoint uses small fragments, which come from another
-    /// pool.
-    fn on_ring_empty(qp: &Qp<Self>) -> NextCheck {
+    /// idle connections keep it, or memory is free in small pieces only, the next endpoint uses
+    /// small fragments, which come from another pool.
+    fn on_ring_empty(qp: &Qp<Self>, why: Shortage) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
-        let since = qp.with_poll(|ring| *ring.starved_since.get_or_insert_with(Instant::now));
+        let partial = this.connection.path.in_reassembly();
+        let fragment = this.shared.fragment();
+        let now = time::monotonic_ns();
+        let lasts = qp.with_poll(|ring| ring.starvation.wait(now, why, fragment, partial));
         Self::show_life(qp);
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
@@ -287,16 +280,10 @@ impl QpContext {
             // not connected yet.
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
-        let timeout = if this.connection.path.in_reassembly() {
-            Some(STARVED_TIMEOUT)
-        } else if this.shared.fragment() != FragmentSize::K4 {
-            Some(LONG_STARVED_TIMEOUT)
-        } else {
-            None
-        };
-        let timed_out = timeout.is_some_and(|timeout| since.elapsed() >= timeout);
-        if timed_out && this.device.may_give_up_one() {
-            qp.with_poll(|ring| ring.starved_since = None);
+        // Small pieces are there for all connections. Other memory may suffice if one gives it up.
+        let in_small_pieces = why == Shortage::NoMemory && fragment != FragmentSize::K4;
+        if lasts && (in_small_pieces || this.device.may_give_up_one()) {
+            qp.with_poll(|ring| ring.starvation.end());
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(
                 this.connection.log_limit,

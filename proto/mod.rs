@@ -41,6 +41,7 @@ pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod resolve;
 pub(crate) mod rx;
+pub(crate) mod starvation;
 pub(crate) mod tx;
 mod unchanged;
 pub(crate) mod wire;

@@ -243,13 +243,17 @@ def test_fragmented_memory(flavor, guest, tools, tmp_path, order):
         must(node.load())
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=10)
         node.forget()
+        mark = node.mark("fragmented memory")
         holder = node.start(["python3", guest / "fragment_memory.py", order])
         holder.expect("^fragmented", timeout=600)
         exchange(tools, (node, PAIR[0]), (node, PAIR[1]), count=messages(node.flavor, 100),
                  sizes="0..70000")
         seen = counters(node, guest)
         assert seen["ib_pool_small_shards"] > 0
-        assert seen["conn_reset"] == 0
+        # What the kernel frees meanwhile may give a connection larger fragments than it can keep.
+        # Each of the two ends has one connection.
+        first = next(x for x in node.log(mark) if ", fragments of " in x)
+        assert seen["conn_reset"] <= (0 if first.endswith("fragments of 4096 bytes") else 2)
         assert not node.complaints()
     finally:
         node.kill()

@@ -37,6 +37,7 @@ mod recv_depth;
 mod resolve;
 mod rx;
 mod sim;
+mod starvation;
 mod tx;
 mod versions;
 mod wire;
