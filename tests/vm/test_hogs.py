@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from bystander import Bystander
 from rdsvm.cluster import PAIR, peer_address
-from traffic import counters, new_type, ping, setting, times_up, unchanged
+from traffic import counters, messages, new_type, ping, setting, times_up, unchanged
 
 pytestmark = [pytest.mark.impls("rust")]
 
@@ -85,14 +85,15 @@ def test_unread_port(node, guest):
     assert out == "all\n"
 
 
-def test_tiny_buffers(node, guest):
+def test_tiny_buffers(flavor, node, guest):
     """A port that changes with each message and each read does not flood peers with maps. They get
     the last one, and each ping gets its pong while the port is empty."""
     node.add_peers(1, OF_TINY_BUFFERS)
     near, far = (peer_address(OF_TINY_BUFFERS, i) for i in (0, 1))
     for host in (near, far):
         node.run(["python3", guest / "laddr.py", "bound", host])
-    maps, took = json.loads(node.run(["python3", guest / "tiny_buffer.py", near, far, 2000], timeout=300).out)
+    maps, took = json.loads(node.run(["python3", guest / "tiny_buffer.py", near, far,
+                                  messages(flavor, 2000)], timeout=300).out)
     assert 0 < maps <= took + BURST + 1
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from rdsvm.cluster import PAIR
-from traffic import counters, late_reader, new_type, ping, read_late, wait_for
+from traffic import counters, late_reader, messages, new_type, ping, read_late, wait_for
 
 pytestmark = pytest.mark.impls("rust")
 
@@ -128,7 +128,7 @@ def test_an_attempt_ends_the_rest(node, tools, guest, load):
     assert (scripts.stuck(), scripts.connected()) == (0, 2)
 
 
-def test_gauges(node, tools, guest):
+def test_gauges(flavor, node, tools, guest):
     """The gauges have the units that memory monitors expect: fragments of 16 KiB, and messages."""
     def calm(now):
         return now["ib_rx_total_frags"] == -(-now["ib_pool_bytes"] // 16384)
@@ -136,14 +136,15 @@ def test_gauges(node, tools, guest):
     ping(tools, node, B, A)
     before = wait_for(node, guest, calm)
     assert before["ib_rx_total_frags"] > 0
-    send, recv = late_reader(guest, node, 400, 8000, PAIR)
-    send.expect("^sent 400$")
-    seen = wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + 400)
-    # At least the 400 buffers count, in units of fragments.
-    assert seen["ib_rx_total_frags"] * 16384 >= 400 * 8000
+    count = messages(flavor, 400)
+    send, recv = late_reader(guest, node, count, 8000, PAIR)
+    send.expect(f"^sent {count}$")
+    seen = wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] + count)
+    # At least the buffers of all count, in units of fragments.
+    assert seen["ib_rx_total_frags"] * 16384 >= count * 8000
     kib = "rds-info -c | awk '$1 ~ /^ib_rx_total_frags/ {print $2 * 16}'"
-    assert int(shell(node, tools, kib)) * 1024 >= 400 * 8000
-    read_late(send, recv, 400)
+    assert int(shell(node, tools, kib)) * 1024 >= count * 8000
+    read_late(send, recv, count)
     wait_for(node, guest, lambda now: now["ib_rx_total_incs"] == before["ib_rx_total_incs"] and calm(now))
     # Unread messages go with their socket.
     send, recv = late_reader(guest, node, 5, 8000, PAIR)
