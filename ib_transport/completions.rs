@@ -31,6 +31,7 @@ use crate::{
             Qp,
             QpEvent,
             QpHandler,
+            Queue,
             Received,
             SendProgress, //
         },
@@ -155,6 +156,18 @@ impl QpHandler for QpContext {
             "{}: unexpected opcode {} of a receive: dropping the connection\n",
             self.connection.key,
             opcode
+        );
+        self.fail();
+    }
+
+    fn out_of_order(&self, queue: Queue) {
+        self.connection.node.stats.inc(Counter::IbOutOfOrder);
+        self.connection.note_error("completion order", 0);
+        pr_warn_ratelimited!(
+            self.connection.log_limit,
+            "{}: the device lost or repeated a completion ({} queue): dropping the connection\n",
+            self.connection.key,
+            queue.name()
         );
         self.fail();
     }

@@ -204,6 +204,8 @@ counters! {
     RecvCopiedOut => "recv_copied_out",
     /// Sends that found the share of their user full.
     SendShareFull => "send_share_full",
+    /// Connections given up because their device lost or repeated a completion.
+    IbOutOfOrder => "ib_completion_out_of_order",
 }
 
 /// All counters of this node.

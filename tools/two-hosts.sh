@@ -172,7 +172,7 @@ state() {
 other_state="bin='$bin'; $(declare -f state); state"
 
 # Counters that real adapters may raise, and that should stay. operations.md explains them.
-counted() { "${bin}rds-info" -c | awk '$1 ~ /^(ib_rx_misused|ib_not_flushed|ib_pool_refused_limit|ib_tx_watchdog_timeout)$/'; }
+counted() { "${bin}rds-info" -c | awk '$1 ~ /^(ib_rx_misused|ib_not_flushed|ib_completion_out_of_order|ib_pool_refused_limit|ib_tx_watchdog_timeout)$/'; }
 complaints() { dmesg | grep -c -E 'WARNING:|BUG:|DMA-API:|INFO: task|Oops' || true; }
 other_complaints="$(declare -f complaints); complaints"
 

@@ -4,7 +4,7 @@
 
 use super::{
     buf::BufMut,
-    qp_ring::WorkSlot, //
+    qp_ring::WrId, //
 };
 use crate::bindings;
 
@@ -31,9 +31,9 @@ pub(super) fn is_message(wc: &bindings::ib_wc) -> bool {
     succeeded(wc) && wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV && flags & INVALIDATES == 0
 }
 
-/// Returns the slot of a completion.
+/// Returns the work request of a completion.
 #[inline]
-pub(super) fn slot_of(wc: &bindings::ib_wc) -> WorkSlot {
+pub(super) fn wr_id(wc: &bindings::ib_wc) -> WrId {
     // SAFETY: Both members of the union are integers of one size on all machines with RDMA.
-    WorkSlot::of(unsafe { wc.__bindgen_anon_1.wr_id })
+    WrId::of(unsafe { wc.__bindgen_anon_1.wr_id })
 }

@@ -102,7 +102,10 @@ pub(crate) use device::{
     IbDevice, //
 };
 pub(crate) use events::PortWatch;
-pub(crate) use failure::Failure;
+pub(crate) use failure::{
+    Failure,
+    Queue, //
+};
 pub(crate) use faults::FaultInjection;
 pub(crate) use local::local_device;
 pub(crate) use local_qp::LocalQp;

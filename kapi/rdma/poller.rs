@@ -39,6 +39,8 @@ pub(super) struct Poller<T> {
     /// A failure of the queue was reported.
     pub(super) send_failed: bool,
     pub(super) recv_failed: bool,
+    /// A completion was not the next one of its queue, which was reported.
+    pub(super) out_of_order: bool,
     /// The previous batch had many message parts, see [`MANY_PARTS`].
     pub(super) small_batches: bool,
     pub(super) flow: Flow,
@@ -85,6 +87,7 @@ impl<T> Poller<T> {
             drains: [DrainEntry::NONE; 2],
             send_failed: false,
             recv_failed: false,
+            out_of_order: false,
             small_batches: false,
             flow: Flow::Deliver,
             closing: false,

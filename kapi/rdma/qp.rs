@@ -30,8 +30,8 @@ use super::{
     cm::RnrTimer,
     completion::{
         is_message,
-        slot_of,
         succeeded,
+        wr_id,
         Received, //
     },
     drain::DrainEntry,
@@ -50,7 +50,7 @@ use super::{
     qp_handler::QpHandler,
     qp_ring::{
         RecvRing,
-        WorkSlot, //
+        WrId, //
     },
     send_ring::SendRing,
     verbs::Verbs,
@@ -270,6 +270,7 @@ impl<H: QpHandler> Qp<H> {
             drains,
             send_failed,
             recv_failed,
+            out_of_order,
             small_batches: _,
             flow,
             closing,
@@ -278,20 +279,26 @@ impl<H: QpHandler> Qp<H> {
             return 0;
         };
         let mut parts = 0u32;
-        self.take_received(wcs, messages);
-        let (reports, refused) = self.take_sent(wcs);
+        let receives_ordered = self.take_received(wcs, messages);
+        let (reports, refused, sends_ordered) = self.take_sent(wcs);
         if reports > 0 {
             self.handler.sent(self, reports);
+        }
+        if !(receives_ordered && sends_ordered) && !core::mem::replace(out_of_order, true) {
+            self.handler.out_of_order(match receives_ordered {
+                true => Queue::Send,
+                false => Queue::Recv,
+            });
         }
         for (wc, message) in wcs.iter_mut().zip(messages.iter_mut()) {
             if message.is_some() {
                 parts = parts.wrapping_add(self.deliver(handler, message, flow, *closing));
                 continue;
             }
-            let (queue, reported) = match slot_of(wc) {
-                WorkSlot::Recv(_) => (Queue::Recv, &mut *recv_failed),
-                WorkSlot::Send(_) => (Queue::Send, &mut *send_failed),
-                WorkSlot::Foreign => {
+            let (queue, reported) = match wr_id(wc) {
+                WrId::Recv(_) => (Queue::Recv, &mut *recv_failed),
+                WrId::Send(_) => (Queue::Send, &mut *send_failed),
+                WrId::Foreign => {
                     // SAFETY: By the invariants of `Poller` the entries are live.
                     unsafe { DrainEntry::forward(drains, *cq, wc) };
                     continue;
@@ -319,27 +326,32 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Removes the buffers of the receives among `wcs` from their ring. The lock is taken once.
-    fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) {
-        let mut ring = None;
+    /// Returns `false` if the receives were not the next ones.
+    fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) -> bool {
+        let (mut ring, mut ordered) = (None, true);
         for (wc, message) in wcs.iter().zip(messages) {
-            let WorkSlot::Recv(slot) = slot_of(wc) else {
+            let WrId::Recv(number) = wr_id(wc) else {
                 continue;
             };
             let ring = ring.get_or_insert_with(|| self.recv.lock());
-            let buf = ring.complete(slot).filter(|_| is_message(wc));
+            let buf = ring.complete(number);
+            ordered &= buf.is_some();
+            let buf = buf.filter(|_| is_message(wc));
             *message = buf.map(|buf| self.message(buf, wc.byte_len));
         }
+        ordered
     }
 
     /// Removes the sends among `wcs` from their ring. The lock is taken once. Returns their number,
-    /// and the owner of the last operation that the peer has refused.
-    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>) {
-        let (mut ring, mut reports, mut refused) = (None, 0usize, None);
+    /// the owner of the last operation that the peer has refused, and `false` if a send was not
+    /// outstanding.
+    fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>, bool) {
+        let (mut ring, mut reports, mut refused, mut ordered) = (None, 0usize, None, true);
         let mut completed: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
-            if let WorkSlot::Send(slot) = slot_of(wc) {
+            if let WrId::Send(number) = wr_id(wc) {
                 let ring = ring.get_or_insert_with(|| self.send.lock());
-                ring.complete(slot, WcStatus(wc.status), &mut completed);
+                ordered &= ring.complete(number, WcStatus(wc.status), &mut completed);
                 reports = reports.wrapping_add(1);
             }
         }
@@ -350,7 +362,7 @@ impl<H: QpHandler> Qp<H> {
             }
             item.operation.done(item.last, item.status);
         }
-        (reports, refused)
+        (reports, refused, ordered)
     }
 
     /// Creates the message that arrived in `buf`, synced for the CPU.

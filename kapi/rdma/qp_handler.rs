@@ -4,7 +4,10 @@
 
 use super::{
     completion::Received,
-    failure::Failure,
+    failure::{
+        Failure,
+        Queue, //
+    },
     qp::Qp, //
 };
 use crate::bindings;
@@ -73,6 +76,13 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     /// `opcode` is the opcode of the completion. The peer has used a write with immediate data, or
     /// a send that invalidates an rkey. The buffer may not contain any of that data.
     fn unexpected_opcode(&self, opcode: u32);
+
+    /// Handles a completion that is not the next one of its queue, but was reported twice, or after
+    /// others that are missing. It is called for the first one.
+    ///
+    /// Its buffer is not freed before the queue pair is closed. A message that it reports is
+    /// dropped, because it may not overtake the missing ones.
+    fn out_of_order(&self, queue: Queue);
 
     /// Handles the failure of a flush: the device refused it or took too long when the queue pair
     /// was closed. The queue pair is destroyed in any case.

@@ -9,16 +9,22 @@
 //! single chain of them, each with one scatter/gather entry (SGE). The chain is linked once. A post
 //! writes a few words into each request, and cuts the chain after the last one.
 //!
-//! A completion names its slot: `wr_id` is the slot number, with [`SEND`] for a send. Successful
-//! sends report their completion only if they were posted signaled. Such a completion covers all
-//! sends before it.
+//! The work requests of a ring are numbered in the order of posting. `wr_id` is that number, with
+//! [`SEND`] for a send. Successful sends report their completion only if they were posted signaled.
+//! Such a completion covers all sends before it.
 //!
 //! # Ownership
 //!
 //! A slot is occupied while it contains a buffer. Work requests of a reliable connection start and
 //! complete in the order of posting (InfiniBand Architecture Specification, volume 1, chapter
-//! 10.8). So slots are used in turn. If a device violates this rule, a post finds no free slot, but
-//! no buffer is released early.
+//! 10.8). So slots are used in turn, and the number of the next completion is known.
+//!
+//! # Errors
+//!
+//! A completion with another number has no effect on its ring, which releases no buffer early. It
+//! was reported twice, or others before it are missing. A receive that is missing was a frame of
+//! the peer. So the connection has to end. A missing completion of a send does no harm, because the
+//! next one covers it.
 
 use super::{
     batch::Batch,
@@ -70,26 +76,51 @@ impl SendItem {
     }
 }
 
-/// Flag in the `wr_id` of sends. All slot numbers are far below any kernel address, so they cannot
-/// be confused with addresses of completion entries.
-pub(super) const SEND: u64 = 1 << 31;
+/// Flag in the `wr_id` of sends. Numbers of work requests are far below any kernel address, so they
+/// cannot be confused with addresses of completion entries.
+const SEND: u64 = 1 << 31;
 
-/// The slot that a `wr_id` names.
+/// Number of a work request in its ring, modulo 2^31.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WrNumber(u32);
+
+impl WrNumber {
+    /// Returns the number of the work request that is posted after `count` others.
+    #[inline]
+    pub(super) fn of(count: u64) -> Self {
+        // CAST: the number has 31 bits.
+        Self((count & (SEND - 1)) as u32)
+    }
+
+    /// Returns the number of work requests from `earlier` to `self`, without `self`.
+    #[inline]
+    pub(super) fn since(self, earlier: Self) -> u32 {
+        let Self(count) = Self::of(self.0.wrapping_sub(earlier.0).into());
+        count
+    }
+
+    /// Returns the `wr_id` of a send with this number.
+    #[inline]
+    pub(super) fn send_id(self) -> u64 {
+        SEND | u64::from(self.0)
+    }
+}
+
+/// The work request that a `wr_id` names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkSlot {
-    Recv(usize),
-    Send(usize),
-    /// Not a slot: the address of a completion entry.
+pub(super) enum WrId {
+    Recv(WrNumber),
+    Send(WrNumber),
+    /// Not of a ring: the address of a completion entry.
     Foreign,
 }
 
-impl WorkSlot {
+impl WrId {
     #[inline]
     pub(super) fn of(wr_id: u64) -> Self {
-        // CAST: both numbers have at most 31 bits.
         match wr_id {
-            id if id < SEND => Self::Recv(id as usize),
-            id if id < 2 * SEND => Self::Send((id - SEND) as usize),
+            id if id < SEND => Self::Recv(WrNumber::of(id)),
+            id if id < 2 * SEND => Self::Send(WrNumber::of(id)),
             _ => Self::Foreign,
         }
     }
@@ -283,6 +314,7 @@ impl<Wr> Drop for Chain<Wr> {
 /// - `qp` is null, or a queue pair of the protection domain `domain`. It is not destroyed before
 ///   `qp` is set to null.
 /// - While a work request may still complete, its buffer is in its slot.
+/// - The slots from `tail` to `head` are those of the receives from `done` to `posted`.
 pub(super) struct RecvRing {
     qp: *mut bindings::ib_qp,
     domain: *const Domain,
@@ -290,6 +322,12 @@ pub(super) struct RecvRing {
     chain: Chain<bindings::ib_recv_wr>,
     /// The slot of the next receive.
     head: usize,
+    /// The slot of the oldest receive.
+    tail: usize,
+    /// Number of receives posted.
+    posted: u64,
+    /// Number of receives completed.
+    done: u64,
 }
 
 // SAFETY: The pointers point to the ring's own memory or to objects that any thread may use.
@@ -329,6 +367,9 @@ impl RecvRing {
             slots: empty_slots(slots)?,
             chain: Chain::new(lkey)?,
             head: 0,
+            tail: 0,
+            posted: 0,
+            done: 0,
         })
     }
 
@@ -336,7 +377,7 @@ impl RecvRing {
     ///
     /// # Safety
     ///
-    /// `qp` must satisfy the type invariants. Its receives must name the slots of this ring.
+    /// `qp` must satisfy the type invariants. Its receives must be those of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
@@ -371,12 +412,14 @@ impl RecvRing {
                 break;
             };
             prepare(address, buf.capacity());
-            wr.set_id(self.head as u64);
+            let WrNumber(id) = WrNumber::of(self.posted);
+            wr.set_id(id.into());
             sge.addr = address;
             // CAST: a buffer is smaller than a shard.
             sge.length = buf.capacity() as u32;
             *slot = Some(buf);
             self.head = after(self.head, slots);
+            self.posted = self.posted.wrapping_add(1);
             count = count.wrapping_add(1);
         }
         if count == 0 {
@@ -392,10 +435,11 @@ impl RecvRing {
         };
         let left = count.wrapping_sub(posted);
         self.head = before(self.head, left, slots);
+        self.posted = self.posted.wrapping_sub(left as u64);
         let mut at = self.head;
         for _ in 0..left {
             // There is room, because the buffer comes from this batch.
-            if let Some(buf) = self.complete(at) {
+            if let Some(buf) = self.slots.get_mut(at).and_then(|slot| slot.take()) {
                 drop(batch.push(buf));
             }
             at = after(at, slots);
@@ -409,10 +453,18 @@ impl RecvRing {
         }
     }
 
-    /// Returns the buffer of a receive that the device has completed.
+    /// Returns the buffer of a receive that the device has completed. `None` if another receive
+    /// would have been the next.
     #[inline]
-    pub(super) fn complete(&mut self, slot: usize) -> Option<BufMut> {
-        self.slots.get_mut(slot)?.take()
+    pub(super) fn complete(&mut self, number: WrNumber) -> Option<BufMut> {
+        if number != WrNumber::of(self.done) {
+            return None;
+        }
+        // The slot is empty if nothing is posted.
+        let buf = self.slots.get_mut(self.tail)?.take()?;
+        self.tail = after(self.tail, self.slots.len());
+        self.done = self.done.wrapping_add(1);
+        Some(buf)
     }
 
     /// Closes the ring: nothing is posted any more.

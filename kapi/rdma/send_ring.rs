@@ -22,8 +22,8 @@ use super::{
         Chain,
         SendItem,
         WorkRequest,
-        CHAIN,
-        SEND, //
+        WrNumber,
+        CHAIN, //
     },
     wc_status::WcStatus, //
 };
@@ -163,6 +163,11 @@ impl SendRing {
         self.done.wrapping_add(self.used.into())
     }
 
+    /// Returns the number of the next send.
+    fn next_number(&self) -> WrNumber {
+        WrNumber::of(self.posted())
+    }
+
     /// Returns `true` if only reads may be posted.
     pub(super) fn awaits_reads(&self) -> bool {
         self.wait_for_reads && self.reads > 0
@@ -172,7 +177,7 @@ impl SendRing {
     ///
     /// # Safety
     ///
-    /// `qp` must satisfy the type invariants. Its sends must name the slots of this ring.
+    /// `qp` must satisfy the type invariants. Its sends must be those of this ring.
     pub(super) unsafe fn open(&mut self, qp: *mut bindings::ib_qp) {
         self.qp = qp;
     }
@@ -206,6 +211,7 @@ impl SendRing {
             self.submit()?;
         }
         let waits = item.fence && !self.wait_for_reads;
+        let number = self.next_number();
         let slot = self
             .slots
             .get_mut(self.head)
@@ -226,7 +232,7 @@ impl SendRing {
         }
         sge.addr = address;
         sge.length = item.len;
-        wr.set_id(SEND | self.head as u64);
+        wr.set_id(number.send_id());
         // CAST: flags are small.
         wr.send_flags = flags as c_int;
         *slot = Some(PostedOp::Frame(item.buf));
@@ -316,12 +322,10 @@ impl SendRing {
         // The counter is stored only after a successful post.
         let mut unsignaled = self.unsignaled;
         item.reports = reports(&mut unsignaled, self.signal_every) || item.last;
-        let raw = item.raw();
+        let (raw, id) = (item.raw(), self.next_number().send_id());
         // SAFETY: By the type invariants the queue pair is alive. The item keeps the memory mapped
         // until the completion.
-        let posted = to_result(unsafe {
-            bindings::rds_rust_ib_post_operation(qp, &raw, SEND | head as u64)
-        });
+        let posted = to_result(unsafe { bindings::rds_rust_ib_post_operation(qp, &raw, id) });
         posted.map_err(|error| {
             // Only this error is remembered: arguments of the program can cause the others.
             if let (Some(masked), true) = (atomic, error == Errno::NotSupported.into()) {
@@ -342,25 +346,25 @@ impl SendRing {
         taken
     }
 
-    /// Completes `slot` and all slots before it. Adds their work requests of operations to
-    /// `completed`.
+    /// Completes the send `number` and all sends before it. Adds their work requests of operations
+    /// to `completed`. Returns `false`, and does nothing, if this send is not outstanding.
     ///
-    /// The requests before `slot` have succeeded. The exception is a request whose own completion
-    /// was lost, if `status` is an error: its result is unknown, so it is reported as flushed.
+    /// The requests before it have succeeded. The exception is a request whose own completion was
+    /// lost, if `status` is an error: its result is unknown, so it is reported as flushed.
     pub(super) fn complete(
         &mut self,
-        slot: usize,
+        number: WrNumber,
         status: WcStatus,
         completed: &mut Fifo<OperationItem>,
-    ) {
-        // CAST: a `u32` fits.
-        if before(slot, self.tail, self.slots.len()) >= self.used as usize {
-            // The slot is not outstanding, so the device is wrong. The completion is ignored.
-            return;
+    ) -> bool {
+        let mut earlier = number.since(WrNumber::of(self.done));
+        if earlier >= self.used {
+            return false;
         }
         let mut at = self.tail;
         while let Some(posted) = self.free(at) {
-            let done = at == slot;
+            let done = earlier == 0;
+            earlier = earlier.wrapping_sub(1);
             at = after(at, self.slots.len());
             self.done = self.done.wrapping_add(1);
             if let PostedOp::Operation(mut item) = posted {
@@ -383,6 +387,7 @@ impl SendRing {
             // which has to go to another queue pair.
             self.close();
         }
+        true
     }
 
     /// Closes the ring: nothing is posted any more.

@@ -22,13 +22,15 @@ ALWAYS = -1
 class Row:
     """A fault during verified traffic.
 
-    ends: the connection ends and comes back; None if it may. settings: other files of the faults.
+    ends: the connection ends and comes back; None if it may. out_of_order: that is because of a
+    completion that was not the next one. settings: other files of the faults.
     """
 
     fault: str
     times: int = ALWAYS
     skip: int = 0
     ends: bool | None = False
+    out_of_order: bool = False
     settings: dict = field(default_factory=dict)
 
     def __str__(self):
@@ -40,7 +42,10 @@ TRAFFIC = [
     Row("late"),
     Row("late", settings={"turned": 1}),
     Row("hard_irq"),
-    Row("double_recv", 20, 5),
+    # The message comes again from the peer, and once.
+    Row("lose_recv", 1, 5, ends=True, out_of_order=True),
+    Row("double_recv", 1, 5, ends=True, out_of_order=True),
+    Row("double_send", 1, 4, ends=True, out_of_order=True),
     Row("lose_send", 1, 4),
     Row("cq_error", 1, 20, ends=True),
     Row("qp_fatal", 1, 20, ends=True),
@@ -55,17 +60,18 @@ def ends_of(node):
 
 
 @pytest.mark.parametrize("row", TRAFFIC, ids=str)
-def test_traffic(faulty, tools, row):
+def test_traffic(faulty, tools, guest, row):
     """Every message arrives once, in order."""
     node = faulty
     ping(tools, node, PAIR[1], PAIR[0])
-    before = times_up(node, *PAIR)
+    before, found = times_up(node, *PAIR), counters(node, guest)["ib_completion_out_of_order"]
     with fault(node, row.fault, row.times, row.skip, **row.settings) as seen:
         exchange(tools, *ends_of(node), count=200)
         occurred = seen()
     assert occurred == row.times if row.times > 0 else occurred > 0
     if row.ends is not None:
         assert (times_up(node, *PAIR) != before) == row.ends
+    assert counters(node, guest)["ib_completion_out_of_order"] - found == row.out_of_order
     ping(tools, node, PAIR[1], PAIR[0])
 
 

@@ -21,6 +21,7 @@ mod suite {
             QpConfig,
             QpEvent,
             QpHandler,
+            Queue,
             Received,
             WcStatus, //
         },
@@ -81,6 +82,10 @@ mod suite {
         }
 
         fn unexpected_opcode(&self, _: u32) {}
+
+        fn out_of_order(&self, _: Queue) {
+            self.failed.fetch_add(100, Relaxed);
+        }
 
         fn not_flushed(&self, _: Error) {
             self.failed.fetch_add(1000, Relaxed);
