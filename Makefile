@@ -149,7 +149,7 @@ bench: override FLAVOR := release
 bench: modules tools
 	@$(PYTHON) scripts/bench.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
 		$(if $(OUT),--out='$(OUT)') $(if $(BASE),--base='$(BASE)') $(if $(STRICT),--strict) \
-		$(if $(COUNTS),--counts='$(COUNTS)') \
+		$(if $(COUNTS),--counts='$(COUNTS)') $(if $(DMA),--dma='$(DMA)') \
 		$(if $(PROFILE),--profile='$(if $(filter 1 y yes,$(PROFILE)),build/profile,$(PROFILE))')
 
 bench-pool: override FLAVOR := release

@@ -95,6 +95,10 @@ ROWS = [
     Row("bind-last", "bind() and close(), one port of the address free, mean", impls=("rust",), mean=True),
 ]
 MEANS = {x.name for x in ROWS if x.mean}
+# Ways of --dma to memory. Peers never use a bounce buffer, so nothing can be registered there.
+DMA = {"lazy": hardware.TRANSLATED, "strict": hardware.STRICT, "bounced": hardware.BOUNCED}
+# Rows of --dma: those that a device takes part in.
+ON_DMA = [x.name for x in ROWS if x.name.startswith("rxe-")]
 
 
 def say(text):
@@ -141,7 +145,8 @@ class Run:
         if self.args.profile:
             qemu += ["-plugin", f"{PLUGIN},out={self.rundir}/{self.impl}"]
         m = cluster.Machine(f"bench-{self.impl}", self.impl, "release", self.rundir / self.impl,
-                            cpus=1, cpu=hardware.COUNTED_CPU, detectors=False, qemu=qemu)
+                            cpus=1, cpu=hardware.COUNTED_CPU, detectors=False, qemu=qemu,
+                            dma=DMA.get(self.args.dma))
         m.kernel = self.args.kdir or m.kernel
         m.module = self.args.ko or m.module
         return m
@@ -286,12 +291,14 @@ def parse(argv):
                         help=f"fail if a row took {100 * MOST_GROWTH:.0f} %% more than in --base")
     parser.add_argument("--profile", type=Path, metavar="DIR",
                         help="count the instructions of each function, into files in DIR")
+    parser.add_argument("--dma", choices=DMA, help="measure on soft-RoCE with the DMA API: behind an IOMMU in lazy or "
+                        f"strict mode, or with bounce buffers [default rows: {', '.join(ON_DMA)}]")
     parser.add_argument("--quick", action="store_true", help="take only a few samples of each row")
     parser.add_argument("--kdir", type=Path, help="build of another kernel to measure on, with the same configuration")
     args = parser.parse_args(argv)
     if args.strict and not args.base:
         parser.error("--strict needs --base")
-    wanted = set(filter(None, args.rows.split(",")))
+    wanted = set(filter(None, args.rows.split(","))) or set(ON_DMA if args.dma else ())
     if wrong := wanted - {x.name for x in ROWS}:
         parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
     check(parser, args)

@@ -73,7 +73,9 @@ class Machine(Node):
     a peer that runs them boots the release kernel.
     kind: that of its RDMA devices.
     detectors: without them its kernel does no additional work, and has the soft devices of the
-    kernel's own source, as a benchmark needs."""
+    kernel's own source, as a benchmark needs.
+    dma: way of its soft-RoCE devices to memory (hardware.py). By default that of the environment,
+    RDS_DMA, in a machine with detectors."""
 
     # The modules of its soft RDMA devices.
     soft_devices = ("rdma_rxe", "siw")
@@ -82,9 +84,14 @@ class Machine(Node):
     # An optional object that is notified of boots, loads and unloads: see blockcov/record.py.
     watcher = None
 
-    def __init__(self, name, impl, flavor, rundir, kind="rxe", detectors=True, cmdline=(), **kwargs):
+    def __init__(self, name, impl, flavor, rundir, kind="rxe", detectors=True, dma=None, cmdline=(), qemu=(),
+                 **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
         self.impl, self.flavor, self.kind = impl, flavor, kind
+        if detectors and kind == "rxe":
+            dma = dma or hardware.way_of_environment()
+        dma_qemu, dma_cmdline = hardware.with_dma(dma)
+        self.dma = dma
         self.module = make_print("ko", flavor)
         # rxe_receiver() frees the packets of a lost connection with interrupts disabled and the
         # queue pair's state_lock held. Packets of virtio_net come from a page pool, which enables
@@ -92,10 +99,10 @@ class Machine(Node):
         # that. If the softirq finds another packet for that queue pair, the machine hangs. e1000
         # has no page pool.
         kwargs.setdefault("nic", "e1000")
-        cmdline = [*(DETECTORS[flavor] if detectors else hardware.NO_DETECTORS), *cmdline]
+        cmdline = [*(DETECTORS[flavor] if detectors else hardware.NO_DETECTORS), *dma_cmdline, *cmdline]
         kernel = make_print("kdir", flavor)
-        modules = make_print("mods", flavor) if detectors else kernel / "mods"
-        super().__init__(name, kernel, modules, rundir, cmdline=cmdline, **kwargs)
+        modules = make_print("mods", flavor) if detectors or dma else kernel / "mods"
+        super().__init__(name, kernel, modules, rundir, cmdline=cmdline, qemu=[*dma_qemu, *qemu], **kwargs)
         self.netdevs = []
         self.networks = []
         # Bytes that Rust code owned before the module was loaded, by call site.

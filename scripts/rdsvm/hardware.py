@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Machines with more hardware than a Node has, or with another clock."""
 
+import os
+
 # With one CPU, the clock advances a nanosecond for each instruction, and jumps to the next timer
 # when the CPU is idle.
 COUNTING_CLOCK = ("-icount", "shift=0,sleep=off")
@@ -14,19 +16,31 @@ NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung
 
 
 # Ways of soft-RoCE to memory, through the DMA API (configs/patches/rxe-dma-device.cocci): bounce
-# buffers, or an IOMMU.
-BOUNCED, TRANSLATED = "bounced", "translated"
+# buffers, or an IOMMU. STRICT: as for with_iommu().
+BOUNCED, TRANSLATED, STRICT = WAYS = "bounced", "translated", "strict"
 # The PCI device of the DMA API. No driver binds to it.
 DMA_DEVICE = "0000:00:1e.0"
+# The parameter `dma` of soft-RoCE.
+DMA_PARAMETER = {BOUNCED: "1", TRANSLATED: DMA_DEVICE, STRICT: DMA_DEVICE}
 
 
-def with_dma(way, strict=False):
-    """Returns arguments of a Machine for a way to memory, and the driver's parameter `dma`. strict:
-    as for with_iommu()."""
+def way_of_environment():
+    """Returns the way of all soft-RoCE devices, or None if they use memory where it is."""
+    way = os.environ.get("RDS_DMA") or None
+    if way not in (None, *WAYS):
+        raise ValueError(f"RDS_DMA={way}: not one of {', '.join(WAYS)}")
+    return way
+
+
+def with_dma(way):
+    """Returns arguments of QEMU and of the kernel for a way to memory. None: none."""
+    if way is None:
+        return [], []
+    cmdline = [f"rdma_rxe.dma={DMA_PARAMETER[way]}"]
     if way == BOUNCED:
-        return {"cmdline": ["swiotlb=force"]}, "1"
-    return {"qemu": ["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
-            "cmdline": ["intel_iommu=on", "iommu.passthrough=0", f"iommu.strict={int(strict)}"]}, DMA_DEVICE
+        return [], ["swiotlb=force", *cmdline]
+    return (["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
+            ["intel_iommu=on", "iommu.passthrough=0", f"iommu.strict={int(way == STRICT)}", *cmdline])
 
 
 def with_iommu(memory_mib=2048, strict=False):

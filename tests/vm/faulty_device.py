@@ -25,18 +25,15 @@ def driver(flavor):
 class FaultyMachine(cluster.Machine):
     """A machine whose soft-RoCE devices have faults. way: that of its devices to memory."""
 
-    def __init__(self, way, *args, cmdline=(), **kwargs):
-        self.way = way
-        settings, self.dma = hardware.with_dma(way)
-        settings["cmdline"] += cmdline
-        super().__init__(*args, **settings, **kwargs)
+    def __init__(self, way, *args, **kwargs):
+        super().__init__(*args, dma=way, **kwargs)
 
     def boot(self):
         path = driver(self.flavor)
         networks, self.networks = self.networks, []
         super().boot()
         # modprobe has loaded what both drivers need.
-        self.run(f"rmmod rdma_rxe && insmod {path} dma={self.dma} strict={CHECKED[self.way]}")
+        self.run(f"rmmod rdma_rxe && insmod {path} dma={hardware.DMA_PARAMETER[self.dma]} strict={CHECKED[self.dma]}")
         for commands in networks:
             self._network(commands)
         return self

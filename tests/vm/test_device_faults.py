@@ -175,7 +175,7 @@ def test_each_access_was_allowed(faulty, tools, guest):
     new_devices(node, guest)
     exchange(tools, *ends_of(node), count=100, sizes="boundary")
     assert knob(node, "strict/accesses") > 1000
-    assert (knob(node, "strict/poisoned") > 0) == (node.way == "bounced")
+    assert (knob(node, "strict/poisoned") > 0) == (node.dma == "bounced")
     assert not any(knob(node, f"strict/{x}") for x in ("unmapped", "beyond", "direction", "owner"))
     node.stop_all()
     must(node.unload())

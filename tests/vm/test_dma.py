@@ -8,7 +8,7 @@ on calls of the DMA API.
 
 import pytest
 from probes import Probes
-from rdsvm import cluster, hardware
+from rdsvm import cluster
 from rdsvm.cluster import PAIR, PAIR6
 from traffic import exchange, new_devices, ping, under_load
 
@@ -30,9 +30,7 @@ def test_traffic(way, tmp_path, flavor, tools, guest):
     """Verified traffic runs, also while devices go and come back. Operations run only in the
     translated case, because memory of peers cannot bounce. Otherwise they wait for a peer that does
     not exist, without exhausting the bounce buffers. At the end no bounce buffer is left."""
-    settings, dma = hardware.with_dma(way)
-    settings["cmdline"].append(f"rdma_rxe.dma={dma}")
-    node = cluster.one_node(tmp_path, "rust", flavor, **settings)
+    node = cluster.one_node(tmp_path, "rust", flavor, dma=way)
     try:
         before = bounced_slots(node) if way == "bounced" else 0
         node.add_pair()
