@@ -20,6 +20,15 @@ BOOT = {"release": 15, "debug": 60}
 # Jobs of more processor seconds are split, by kernel. On the debug one each part scans for leaks.
 LONGEST = {"release": 400, "debug": 800}
 UNKNOWN = 3.0
+# Devices on which make test-long runs a part of tests/vm: a name, the tests, and the environment that
+# selects the devices. The first ones are tests that the defects of the soft devices can break, the
+# others those of the data path.
+DATA_PATH = ("pair", "operations", "pool", "failover", "links", "rogue", "regions", "module")
+OTHER_DEVICES = (
+    ("unpatched devices", ("pair", "failover", "links", "dead_peer"), {"UNPATCHED": "1"}),
+    ("translated memory", DATA_PATH, {"RDS_DMA": "translated"}),
+    ("bounced memory", DATA_PATH, {"RDS_DMA": "bounced"}),
+)
 
 
 @dataclass
@@ -57,19 +66,25 @@ class Costs:
         return self.known.get(flavor, {}).get(function_of(nodeid), UNKNOWN)
 
 
-def plan(suite, flavor, tests, costs, longest=None):
+def plan(suite, flavor, tests, costs, longest=None, env=None):
     """Returns the jobs of a suite.
 
-    tests: (node id, name of the machines) in order; tests with the same name share machines."""
+    tests: (node id, name of the machines) in order; tests with the same name share machines. env:
+    additional environment of the tests."""
     labs = defaultdict(list)
     for nodeid, lab in tests:
         # Tests that boot their own machines need no common job.
         labs["own machines" if lab.startswith("own ") else lab].append(nodeid)
-    return [
+    made = [
         job
         for lab, nodeids in labs.items()
         for job in split(suite, flavor, lab, nodeids, costs, longest or LONGEST[flavor])
     ]
+    for job in made:
+        if env:
+            job.name = f"{job.name}, {suite}"
+            job.env = env
+    return made
 
 
 def split(suite, flavor, lab, nodeids, costs, longest):

@@ -43,8 +43,6 @@ WORKERS = 2
 # case by kernel; costs.json: see costs.py.
 ARTIFACTS = TOP / "build/test-artifacts"
 PYTEST = (sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider")
-# Tests that the defects of the soft devices can break.
-UNPATCHED = [f"tests/vm/test_{x}.py" for x in ("pair", "failover", "links", "dead_peer")]
 # Arguments of make bench: the counts that it writes can be committed.
 COUNTED = (
     "IMPLS=rust",
@@ -233,10 +231,13 @@ class Machines:
         self.repeated = 0
         self.queue = None
 
-    def plan(self, flavor, *which, tests=("tests/vm",), cases=(1, 1)):
+    def plan(self, flavor, *which, tests=("tests/vm",), cases=(1, 1), suite="", env=None):
         """Returns jobs for the tests of a kernel that pytest's options select.
 
-        cases: (K, N) for the Kth of N parts of them."""
+        cases: (K, N) for the Kth of N parts of them. suite: a name for these tests, if not all are
+        run. env: additional environment of them."""
+        env = env or {}
+        suite = ", ".join(filter(None, (suite_of(flavor), suite)))
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "plan"
             shown = ["-q", "--collect-only", f"--plan={path}"]
@@ -247,13 +248,14 @@ class Machines:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                env={**os.environ, **env},
             )
             if done.returncode:
                 print(done.stdout)
-                self.cut_short[suite_of(flavor)].append("the tests could not be collected")
+                self.cut_short[suite].append("the tests could not be collected")
                 return []
             planned = [x for x in json.loads(path.read_text()) if in_part(x[0], *cases)]
-        return jobs.plan(suite_of(flavor), flavor, planned, jobs.Costs())
+        return jobs.plan(suite, flavor, planned, jobs.Costs(), env=env)
 
     def options(self, job, name):
         """Returns pytest's options. The machines' consoles go to build/test-artifacts/`name`."""
@@ -552,7 +554,10 @@ def add_jobs(args, tally, machines):
         if args.long:
             planned = part(planned, *args.shard)
             if args.shard[0] == 1:
-                planned += unpatched(machines, flavor)
+                for name, files, env in jobs.OTHER_DEVICES:
+                    tests = [f"tests/vm/test_{x}.py" for x in files]
+                    which = ("--impls=rust", "-m", "not more")
+                    planned += machines.plan(flavor, *which, tests=tests, suite=name, env=env)
         machines.queue.add(planned)
         # The jobs need not wait for the module with the suites.
         if not args.long and build(tally, flavor, "KUNIT=y"):
@@ -565,15 +570,6 @@ def add_jobs(args, tally, machines):
         machines.queue.add([call(counted, made, counted, "bench", *COUNTED, seconds=120)])
     if not (args.fast or args.long):
         machines.queue.add([call("KUnit in the kernel tree", kunit_in_tree, seconds=200)])
-
-
-def unpatched(machines, flavor):
-    """Returns jobs that test connections on soft devices without patches."""
-    planned = machines.plan(flavor, "--impls=rust", "-m", "not more", tests=UNPATCHED)
-    for job in planned:
-        job.suite, job.name = f"{job.suite}, unpatched devices", f"{job.name}, unpatched"
-        job.env = {"UNPATCHED": "1"}
-    return planned
 
 
 def made(tally, name, *arguments):

@@ -532,8 +532,9 @@ def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch)
             "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more, part (2, 2)"}),
     ("--fast", {"host", "build release", "build release KUNIT=y", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
-                "release rust some, unpatched {'UNPATCHED': '1'}",
-                "debug rust some, unpatched {'UNPATCHED': '1'}", "made fuzz SECONDS=600",
+                *(f"{flavor} rust some, {name} {env}" for flavor in ("release", "debug")
+                  for name, _, env in jobs.OTHER_DEVICES),
+                "made fuzz SECONDS=600",
                 f"made bench {' '.join(run_tests.COUNTED)}"}),
 ])
 def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
@@ -541,10 +542,10 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
     ran = set()
 
     class Machines(run_tests.Machines):
-        def plan(self, flavor, *which, tests=(), cases=(1, 1)):
+        def plan(self, flavor, *which, tests=(), cases=(1, 1), suite="", env=None):
             impls = which[0].removeprefix("--impls=")
             if tests:
-                return [jobs.Job(flavor, f"{flavor} {impls} some", flavor)]
+                return [jobs.Job(f"{flavor}, {suite}", f"{flavor} {impls} some, {suite}", flavor, env=env)]
             part = f", part {cases}" if cases != (1, 1) else ""
             return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}{part}", flavor)]
 

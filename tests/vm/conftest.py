@@ -21,7 +21,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 import faulty_device  # noqa: E402
 from blockcov import record  # noqa: E402
-from rdsvm import cluster, kept, klog  # noqa: E402
+from rdsvm import cluster, hardware, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
 from traffic import slow_down  # noqa: E402
 
@@ -86,6 +86,8 @@ def on_kinds(metafunc, labs):
     """
     config = metafunc.config
     kinds = config.getoption("kinds").split(",")
+    if hardware.way_of_environment():
+        kinds = [x for x in kinds if x == "rxe"]
     for marker in metafunc.definition.iter_markers("kinds"):
         kinds = [x for x in kinds if x in marker.args]
     # These take too long with two nodes on the debug kernel.
@@ -138,6 +140,8 @@ def pytest_collection_modifyitems(config, items):
     asked = {"impls": set(config.getoption("impls").split(",")),
              "kinds": set(config.getoption("kinds").split(",")),
              "flavors": {config.getoption("flavor")}}
+    if way := hardware.way_of_environment():
+        asked["dma"] = {way}
     gone = [x for x in items for name, wanted in asked.items()
             if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
     config.hook.pytest_deselected(items=gone)

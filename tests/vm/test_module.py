@@ -82,6 +82,7 @@ def test_memory_that_stays_is_noticed(node, monkeypatch):
 
 # Only the debug kernel finds leaks: in this test, or later with those of all other tests.
 @pytest.mark.flavors("debug")
+@pytest.mark.dma("translated", "strict")
 @pytest.mark.parametrize("times", (2, pytest.param(50, marks=pytest.mark.long)))
 def test_cycles(node, tools, guest, times):
     assert node.finds_leaks

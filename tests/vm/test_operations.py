@@ -8,7 +8,8 @@ from rdsvm.cluster import must, wire_address
 from traffic import (PATIENT, counters, let_packets_pass, losing, messages, new_devices, new_type,
                      silence_limit, unchanged, wait_for)
 
-pytestmark = pytest.mark.impls("rust")
+# Peers never access a bounce buffer.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.dma("translated", "strict")]
 # The debug kernel takes too long for this number of connections on few CPUs.
 CASES = (pytest.param("first_of_all", marks=pytest.mark.flavors("release")), "transfers", "silent", "cookies", "for_dest",
          "over_ipv6", "read_only", "atomics", "closed", "killed",

@@ -5,7 +5,8 @@ import pytest
 from faults import EVERYWHERE, faults_within
 from traffic import new_devices
 
-pytestmark = [pytest.mark.impls("rust")]
+# Peers never access a bounce buffer.
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.dma("translated", "strict")]
 
 
 def play(case, node, guest):
