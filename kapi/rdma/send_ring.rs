@@ -6,6 +6,13 @@
 //! buffer or its operation in a slot until its completion, or that of a later request, arrives. If
 //! the device refuses a frame or a request fails, the ring closes. See [`qp_ring`](super::qp_ring)
 //! for what both rings have in common.
+//!
+//! # Ownership
+//!
+//! A failure does not cover an operation before it that has to report its own completion. Either
+//! that was lost, or the device still accesses the memory: soft-iWARP reports a READ that it cannot
+//! send while earlier ones wait for their responses. Such requests stay in their slots until they
+//! are flushed, or the queue pair is destroyed.
 
 use super::{
     domain::Domain,
@@ -346,11 +353,22 @@ impl SendRing {
         taken
     }
 
-    /// Completes the send `number` and all sends before it. Adds their work requests of operations
-    /// to `completed`. Returns `false`, and does nothing, if this send is not outstanding.
+    /// Returns `true` if one of the oldest `count` sends is an operation that has to report its
+    /// completion.
+    fn owes_report(&self, count: u32) -> bool {
+        let mut at = self.tail;
+        (0..count).any(|_| {
+            let slot = self.slots.get(at);
+            at = after(at, self.slots.len());
+            matches!(slot, Some(Some(PostedOp::Operation(item))) if item.reports)
+        })
+    }
+
+    /// Completes the send `number` and all sends before it, which have succeeded. Adds their work
+    /// requests of operations to `completed`. Returns `false`, and does nothing, if this send is
+    /// not outstanding.
     ///
-    /// The requests before it have succeeded. The exception is a request whose own completion was
-    /// lost, if `status` is an error: its result is unknown, so it is reported as flushed.
+    /// The ring only closes if `status` is an error and [`Self::owes_report`] of those before.
     pub(super) fn complete(
         &mut self,
         number: WrNumber,
@@ -360,6 +378,14 @@ impl SendRing {
         let mut earlier = number.since(WrNumber::of(self.done));
         if earlier >= self.used {
             return false;
+        }
+        if status != WcStatus::SUCCESS {
+            // The queue pair is unusable now. A notified owner may post the next request at once,
+            // which has to go to another queue pair.
+            self.close();
+            if self.owes_report(earlier) {
+                return true;
+            }
         }
         let mut at = self.tail;
         while let Some(posted) = self.free(at) {
@@ -372,8 +398,6 @@ impl SendRing {
                 self.reads = self.reads.wrapping_sub(u32::from(item.is_read()));
                 if done {
                     item.status = status;
-                } else if item.reports && status != WcStatus::SUCCESS {
-                    item.status = WcStatus::FLUSHED;
                 }
                 completed.push_back(item);
             }
@@ -382,11 +406,6 @@ impl SendRing {
             }
         }
         self.tail = at;
-        if status != WcStatus::SUCCESS {
-            // The queue pair is unusable now. A notified owner may post the next request at once,
-            // which has to go to another queue pair.
-            self.close();
-        }
         true
     }
 

@@ -327,6 +327,34 @@ fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
     }
 }
 
+/// soft-iWARP reports a READ that it cannot send while earlier ones wait for their responses.
+#[test]
+fn a_failure_that_overtakes_operations_does_not_release_their_memory() {
+    let fixture = Fixture::new(1);
+    let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 1, true).unwrap();
+    // SAFETY: No other code uses the ring.
+    unsafe { ring.open(qp()) };
+    for _ in 0..3 {
+        let posted = ring.operate(item(operation(&fixture, Verb::Read, None)));
+        assert!(posted.is_ok());
+    }
+    let [first, second, third] = [(); 3].map(|()| next_given().unwrap().sent());
+    let mut completed = Fifo::new();
+    let failed = WcStatus(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
+    assert!(ring.complete(third, failed, &mut completed));
+    assert_eq!((ring.in_flight(), completed.is_empty()), (3, true));
+    assert!(ring.stage(fixture.send(0), |_, _| ()).is_err(), "closed");
+    // A response may still arrive. The rest is flushed.
+    assert!(ring.complete(first, WcStatus::SUCCESS, &mut completed));
+    let flushed = WcStatus(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
+    assert!(ring.complete(second, flushed, &mut completed));
+    assert_eq!(ring.in_flight(), 1);
+    let results = [(); 3].map(|()| completed.pop_front().map(|item| item.status));
+    assert_eq!(results, [Some(WcStatus::SUCCESS), Some(flushed), None]);
+    // SAFETY: There is no queue pair.
+    drop(unsafe { ring.take_slots() });
+}
+
 #[test]
 fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     let fixture = Fixture::new(1);
