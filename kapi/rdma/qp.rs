@@ -326,7 +326,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Removes the buffers of the receives among `wcs` from their ring. The lock is taken once.
-    /// Returns `false` if the receives were not the next ones.
+    /// Returns `false` if the receives were not the next ones. Flushed ones may come in any order:
+    /// soft-iWARP flushes what is posted meanwhile before the receives that were there.
     fn take_received(&self, wcs: &[bindings::ib_wc], messages: &mut [Option<Received>]) -> bool {
         let (mut ring, mut ordered) = (None, true);
         for (wc, message) in wcs.iter().zip(messages) {
@@ -335,7 +336,7 @@ impl<H: QpHandler> Qp<H> {
             };
             let ring = ring.get_or_insert_with(|| self.recv.lock());
             let buf = ring.complete(number);
-            ordered &= buf.is_some();
+            ordered &= buf.is_some() || WcStatus(wc.status).is_flush();
             let buf = buf.filter(|_| is_message(wc));
             *message = buf.map(|buf| self.message(buf, wc.byte_len));
         }
@@ -344,15 +345,17 @@ impl<H: QpHandler> Qp<H> {
 
     /// Removes the sends among `wcs` from their ring. The lock is taken once. Returns their number,
     /// the owner of the last operation that the peer has refused, and `false` if a send was not
-    /// outstanding.
+    /// outstanding. Flushed ones may come in any order, as receives.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>, bool) {
         let (mut ring, mut reports, mut refused, mut ordered) = (None, 0usize, None, true);
         let mut completed: Fifo<OperationItem> = Fifo::new();
         for wc in wcs {
             if let WrId::Send(number) = wr_id(wc) {
+                let status = WcStatus(wc.status);
                 let ring = ring.get_or_insert_with(|| self.send.lock());
-                ordered &= ring.complete(number, WcStatus(wc.status), &mut completed);
-                reports = reports.wrapping_add(1);
+                let outstanding = ring.complete(number, status, &mut completed);
+                ordered &= outstanding || status.is_flush();
+                reports = reports.wrapping_add(usize::from(outstanding));
             }
         }
         drop(ring);

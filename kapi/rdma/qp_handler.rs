@@ -78,7 +78,8 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     fn unexpected_opcode(&self, opcode: u32);
 
     /// Handles a completion that is not the next one of its queue, but was reported twice, or after
-    /// others that are missing. It is called for the first one.
+    /// others that are missing. It is called for the first one. Flushed work requests may
+    /// complete in any order.
     ///
     /// Its buffer is not freed before the queue pair is closed. A message that it reports is
     /// dropped, because it may not overtake the missing ones.

@@ -25,6 +25,9 @@
 //! was reported twice, or others before it are missing. A receive that is missing was a frame of
 //! the peer. So the connection has to end. A missing completion of a send does no harm, because the
 //! next one covers it.
+//!
+//! Flushed work requests end the connection anyway, in whichever order. Soft-iWARP flushes one that
+//! is posted during the flush before those that were there.
 
 use super::{
     batch::Batch,
