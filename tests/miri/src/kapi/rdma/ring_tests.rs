@@ -356,6 +356,17 @@ fn a_failure_that_overtakes_operations_does_not_release_their_memory() {
 }
 
 #[test]
+fn numbers_of_work_requests_wrap() {
+    let last = WrNumber::of((1 << 31) - 1);
+    let next = WrNumber::of(1 << 31);
+    assert_eq!((next.since(last), last.since(next)), (1, (1 << 31) - 1));
+    assert_eq!(next, WrNumber::of(0));
+    for number in [last, next] {
+        assert!(WrId::of(number.send_id()) == WrId::Send(number));
+    }
+}
+
+#[test]
 fn an_operation_on_memory_that_was_taken_back_is_not_posted() {
     let fixture = Fixture::new(1);
     let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
