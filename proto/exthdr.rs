@@ -120,10 +120,23 @@ impl Iterator for Extensions<'_> {
 /// kernels count their bits from the other end, and send them in pings and pongs.
 pub(crate) const CAP_PACKED: u32 = 1 << 31;
 
+/// Bit in [`Extension::CapBits`] on TCP: the sender acknowledges messages that it has delivered,
+/// see [`super::tcp_stream`].
+pub(crate) const CAP_TCP_ACK: u32 = 1 << 30;
+
 /// Returns the space with [`Extension::GenNum`] and the capabilities of this implementation.
 pub(crate) const fn introduction(generation: u32) -> [u8; SPACE] {
+    with_capabilities(generation, CAP_PACKED)
+}
+
+/// Returns the space like [`introduction`], for a connection over TCP.
+pub(crate) const fn tcp_introduction(generation: u32) -> [u8; SPACE] {
+    with_capabilities(generation, CAP_TCP_ACK)
+}
+
+const fn with_capabilities(generation: u32, capabilities: u32) -> [u8; SPACE] {
     let [a, b, c, d] = generation.to_be_bytes();
-    let [e, f, g, h] = CAP_PACKED.to_be_bytes();
+    let [e, f, g, h] = capabilities.to_be_bytes();
     [GEN_NUM, a, b, c, d, CAP_BITS, e, f, g, h, 0, 0, 0, 0, 0, 0]
 }
 

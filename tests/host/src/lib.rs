@@ -38,6 +38,7 @@ mod resolve;
 mod rx;
 mod sim;
 mod starvation;
+mod tcp;
 mod tx;
 mod versions;
 mod wire;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Messages that the peer's TCP has acknowledged.
+//!
+//! The link notes where each message ends in the stream of its connection. Positions count from the
+//! first byte of the connection, in 64 bits, and are forgotten with it: sequence numbers of one TCP
+//! connection mean nothing on another.
+//!
+//! Ownership: the caller has the memory for the marks. Errors: none; a full set takes no mark, so
+//! the link has to wait.
+
+/// End of a message in the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamMark {
+    end: u64,
+    sequence: u64,
+}
+
+/// The marks of messages that TCP has not acknowledged, in order. Their memory is passed to each
+/// call, always the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marks {
+    first: usize,
+    count: usize,
+    /// Bytes that were given to TCP.
+    given: u64,
+    /// Bytes that the peer's TCP has acknowledged.
+    acked: u64,
+    /// Number of the first byte that the peer's TCP has not acknowledged.
+    una: u32,
+}
+
+impl Marks {
+    /// Creates an empty set for a connection whose first byte has the number `una`.
+    pub(crate) const fn new(una: u32) -> Self {
+        Self {
+            first: 0,
+            count: 0,
+            given: 0,
+            acked: 0,
+            una,
+        }
+    }
+
+    /// Returns `true` if there is room for `more` marks.
+    pub(crate) fn has_room(&self, memory: &[StreamMark], more: usize) -> bool {
+        self.count.saturating_add(more) <= memory.len()
+    }
+
+    /// Returns `true` if TCP has acknowledged all messages.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn at(&self, index: usize, len: usize) -> Option<usize> {
+        self.first.wrapping_add(index).checked_rem(len)
+    }
+
+    /// Notes that TCP has taken `bytes`. They end message `sequence`, if that is not 0.
+    pub(crate) fn give(&mut self, memory: &mut [StreamMark], bytes: usize, sequence: u64) {
+        self.given = self.given.wrapping_add(bytes as u64);
+        if sequence == 0 || !self.has_room(memory, 1) {
+            return;
+        }
+        let place = self.at(self.count, memory.len());
+        if let Some(mark) = place.and_then(|at| memory.get_mut(at)) {
+            *mark = StreamMark {
+                end: self.given,
+                sequence,
+            };
+            self.count = self.count.saturating_add(1);
+        }
+    }
+
+    /// Notes the number of the first byte that the peer's TCP has not acknowledged. Returns the
+    /// sequence number of the last message that is acknowledged now, and was not before.
+    pub(crate) fn acknowledge(&mut self, memory: &[StreamMark], una: u32) -> Option<u64> {
+        let more = una.wrapping_sub(self.una);
+        // The last number of a connection that never was up is before the first one.
+        if more as i32 > 0 {
+            self.una = una;
+            self.acked = self.acked.wrapping_add(u64::from(more));
+        }
+        let mut last = None;
+        while self.count > 0 {
+            let mark = self.at(0, memory.len()).and_then(|at| memory.get(at));
+            let Some(mark) = mark.filter(|mark| mark.end <= self.acked) else {
+                break;
+            };
+            last = Some(mark.sequence);
+            self.first = self.at(1, memory.len()).unwrap_or(0);
+            self.count = self.count.saturating_sub(1);
+        }
+        last
+    }
+}
