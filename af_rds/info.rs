@@ -24,7 +24,10 @@ use crate::{
         },
         task, //
     },
-    socket::Socket,
+    socket::{
+        Socket,
+        TransportId, //
+    },
     uapi::{
         info::{
             self,
@@ -333,6 +336,9 @@ fn sockets(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> 
 fn rdma(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
+        if key.transport != TransportId::Ib {
+            return Ok(());
+        }
         writer.add(&info::RdmaConnection {
             laddr: key.laddr,
             faddr: key.faddr,

@@ -88,6 +88,17 @@ impl Connection {
         Ok(())
     }
 
+    /// Counts all messages up to `sequence`, which were sent, as received by the peer.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn note_taken(self: &Arc<Self>, sequence: u64) {
+        // It was sent, so this is no error.
+        let _ = self.handle_ack(sequence);
+        self.path.acked_in_run.store(0, Relaxed);
+    }
+
     /// Drops a batch of acknowledged messages. Returns `true` if there may be more.
     ///
     /// # Context

@@ -37,6 +37,7 @@ use crate::{
     recv_pool::Pools,
     socket::{
         SndbufCharge,
+        TransportId,
         Waiters, //
     },
     stats::Counter,
@@ -141,6 +142,11 @@ impl Connection {
     /// Returns `true` if the local address is the lower one. This settles which side connects.
     pub(crate) fn is_lower(&self) -> bool {
         self.key.laddr < self.key.faddr
+    }
+
+    /// Returns `true` if the connection uses TCP.
+    pub(super) fn is_stream(&self) -> bool {
+        self.key.transport == TransportId::Tcp
     }
 
     /// Notes a rejection of a local request by the peer itself, not by its CM, with this data. The

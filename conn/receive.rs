@@ -48,6 +48,7 @@ use crate::{
         },
         wire::{
             Header,
+            HeaderError,
             PING_PORT,
             PROBE_PORT, //
         }, //
@@ -221,6 +222,16 @@ impl Connection {
         }
     }
 
+    /// Counts and logs a header of the peer that breaks a rule. The caller ends the connection.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    #[cold]
+    pub(crate) fn note_bad_header(&self, error: HeaderError) {
+        self.note_violation(&Violation::Header(error));
+    }
+
     fn try_receive(
         self: &Arc<Self>,
         frame: RecvFrame<'_>,
@@ -274,9 +285,9 @@ impl Connection {
                 Complete::Nothing
             }
             Step::Congestion { offset, last } => {
-                self.path
-                    .peer_accepts_packed
-                    .store(rx.state.takes_packed(), Relaxed);
+                // A stream has no packed frames.
+                let takes_packed = rx.state.takes_packed() && !self.is_stream();
+                self.path.peer_accepts_packed.store(takes_packed, Relaxed);
                 drop(guard);
                 self.update_remote(offset, piece.payload(), last);
                 return Ok(());
@@ -538,7 +549,10 @@ impl Connection {
     pub(super) fn forget_partial(&self) {
         let ack_known_to_peer = self.path.tx.lock().queue.state.take_ack_known_to_peer();
         let mut rx = self.path.rx.lock();
-        rx.state.note_ack_known_to_peer(ack_known_to_peer);
+        // C RDS over TCP does not read acknowledgements, so it retransmits messages that have one.
+        if !self.is_stream() {
+            rx.state.note_ack_known_to_peer(ack_known_to_peer);
+        }
         rx.state.link_lost();
         let partial = rx.partial.take();
         let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());

@@ -29,6 +29,13 @@ pub(crate) enum RecvFrame<'a> {
         /// The device that received it.
         device: DeviceId,
     },
+    /// In a buffer to which it was copied from a stream. A buffer that no message takes is left in
+    /// `buf`.
+    Stream {
+        buf: &'a mut Option<BufMut>,
+        /// Length of header and payload in bytes.
+        len: usize,
+    },
 }
 
 impl RecvFrame<'_> {
@@ -36,7 +43,7 @@ impl RecvFrame<'_> {
     #[inline]
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Dma { buf, len, .. } => {
+            Self::Dma { buf, len, .. } | Self::Stream { buf, len } => {
                 let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
                 bytes.get(..*len)
             }
@@ -47,7 +54,7 @@ impl RecvFrame<'_> {
     #[inline]
     pub(super) fn payload(&self) -> &[u8] {
         match self {
-            Self::Dma { buf, len, .. } => buf
+            Self::Dma { buf, len, .. } | Self::Stream { buf, len } => buf
                 .as_ref()
                 .and_then(|buf| buf.bytes().get(Header::LEN..*len))
                 .unwrap_or(&[]),
@@ -60,7 +67,7 @@ impl RecvFrame<'_> {
         match self {
             // The user is charged for the whole buffer, so it is kept only if a quarter of it is
             // used.
-            Self::Dma { buf, .. } => {
+            Self::Dma { buf, .. } | Self::Stream { buf, .. } => {
                 let capacity = buf.as_ref().map_or(0, BufMut::capacity);
                 self.payload().len() < capacity / 4
             }
@@ -71,7 +78,7 @@ impl RecvFrame<'_> {
     #[inline]
     pub(super) fn into_buf(self) -> Option<RecvBuf> {
         match self {
-            Self::Dma { buf, .. } => buf.take().map(RecvBuf::Dma),
+            Self::Dma { buf, .. } | Self::Stream { buf, .. } => buf.take().map(RecvBuf::Dma),
         }
     }
 
@@ -80,6 +87,7 @@ impl RecvFrame<'_> {
     pub(super) fn origin(&self) -> FrameOrigin {
         match self {
             Self::Dma { device, .. } => FrameOrigin::Rdma(*device),
+            Self::Stream { .. } => FrameOrigin::Stream,
         }
     }
 }
@@ -89,6 +97,8 @@ impl RecvFrame<'_> {
 pub(super) enum FrameOrigin {
     /// A peer that is connected with this device. Keys in its frames refer to the device.
     Rdma(DeviceId),
+    /// A stream. Its frames have no keys.
+    Stream,
 }
 
 impl FrameOrigin {
@@ -100,6 +110,7 @@ impl FrameOrigin {
     pub(super) fn use_region(self, sk: &Sock<Socket>, rkey: u32) {
         match self {
             Self::Rdma(device) => sk.memory.used(device, rkey),
+            Self::Stream => {}
         }
     }
 }

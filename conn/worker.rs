@@ -150,12 +150,12 @@ impl Connection {
         self.node.workers.enqueue::<_, 0>(self.clone());
     }
 
-    /// Requests a connection because there is something to send.
+    /// Requests a connection because there is something to send, here or at the peer.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(super) fn want(self: &Arc<Self>) {
+    pub(crate) fn want(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Wanted);
         self.wake_worker();
     }
@@ -168,6 +168,15 @@ impl Connection {
     pub(super) fn begin_reset(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Reset);
         self.wake_worker();
+    }
+
+    /// Returns `true` if [`Self::request`] takes a request now.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn takes_request(&self) -> bool {
+        self.path.request.lock().is_none() && !self.has_ended()
     }
 
     /// Hands a connection request of the peer to the worker.

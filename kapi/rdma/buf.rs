@@ -135,6 +135,13 @@ impl Buf {
         self.0.capacity()
     }
 
+    /// Returns all bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: The slot's bytes are initialised (the pages were zeroed). Nothing writes them
+        // while there is a handle of this type.
+        unsafe { core::slice::from_raw_parts(self.0.ptr(), self.0.capacity()) }
+    }
+
     /// Returns a handle for writing if `self` is the only handle. Otherwise returns `self`.
     #[inline]
     pub(crate) fn thaw(self) -> Result<BufMut, Self> {
