@@ -149,7 +149,8 @@ fn transport_of(
     if loopback {
         return loopback_transport(sk, addr);
     }
-    match sk.node.transports.serving(sk.net, addr, scope) {
+    let chosen = || sk.control.lock().chosen;
+    match sk.node.transports.serving(sk.net, addr, scope, chosen) {
         Ok(Some(transport)) => Ok(transport),
         Ok(None) => Err(no_transport(sk, addr)),
         Err(error) => {

@@ -7,7 +7,9 @@ use crate::{
     kapi::{
         errno::Errno,
         net::{
+            locality,
             IpBits,
+            Locality,
             Net, //
         }, //
     },
@@ -29,6 +31,7 @@ use kernel::{
 #[derive(Clone)]
 pub(crate) struct Transports {
     ib: Option<Arc<dyn Transport>>,
+    tcp: Option<Arc<dyn Transport>>,
     loopback: Option<Arc<dyn Transport>>,
 }
 
@@ -37,6 +40,7 @@ impl Transports {
     pub(crate) const fn new() -> Self {
         Self {
             ib: None,
+            tcp: None,
             loopback: None,
         }
     }
@@ -46,8 +50,7 @@ impl Transports {
         match transport.id() {
             TransportId::Ib => self.ib = Some(transport),
             TransportId::Loop => self.loopback = Some(transport),
-            // This node does not have it yet.
-            TransportId::Tcp => {}
+            TransportId::Tcp => self.tcp = Some(transport),
         }
         self
     }
@@ -62,20 +65,21 @@ impl Transports {
         match id {
             TransportId::Ib => self.ib.as_ref(),
             TransportId::Loop => self.loopback.as_ref(),
-            TransportId::Tcp => None,
+            TransportId::Tcp => self.tcp.as_ref(),
         }
     }
 
     /// Returns the transports to other nodes. Only they have pools, counters and connections.
     #[inline]
     fn networks(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {
-        self.ib.iter()
+        Iterator::chain(self.ib.iter(), self.tcp.iter())
     }
 
-    /// Returns the transport that serves a local address, which is no loopback address.
+    /// Returns the transport that serves a local address, which is no loopback address: the one
+    /// that the program has selected, or else the first of those that have the address.
     ///
-    /// A program can only select the one network that there is. So its selection excludes no
-    /// network, and is not asked for.
+    /// With one network a program can select no other. So its selection is only asked for if there
+    /// are two.
     ///
     /// # Errors
     ///
@@ -90,15 +94,37 @@ impl Transports {
         net: Net,
         addr: IpBits,
         scope: u32,
+        chosen: impl FnOnce() -> Option<TransportId>,
     ) -> Result<Option<TransportId>> {
+        if self.tcp.is_some() {
+            return self.one_of_two(net, addr, scope, chosen());
+        }
         let Some(ib) = &self.ib else {
             return Ok(None);
         };
         Ok(ib.claims(net, addr, scope)?.then_some(TransportId::Ib))
     }
 
-    /// Returns the transport that serves a loopback address, unless the program has selected
-    /// another one.
+    /// Returns the network that serves a local address, if there are several.
+    #[cold]
+    fn one_of_two(
+        &self,
+        net: Net,
+        addr: IpBits,
+        scope: u32,
+        chosen: Option<TransportId>,
+    ) -> Result<Option<TransportId>> {
+        for transport in self.networks() {
+            let excluded = chosen.is_some_and(|it| it != transport.id());
+            if !excluded && transport.claims(net, addr, scope)? {
+                return Ok(Some(transport.id()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the transport that serves a loopback address: the loop transport, or TCP if the
+    /// program has selected it.
     ///
     /// # Errors
     ///
@@ -113,11 +139,15 @@ impl Transports {
         addr: IpBits,
         chosen: Option<TransportId>,
     ) -> Result<Option<TransportId>> {
-        const ID: TransportId = TransportId::Loop;
-        let Some(transport) = self.get(ID).filter(|_| chosen.is_none_or(|it| it == ID)) else {
+        let id = match chosen {
+            None => TransportId::Loop,
+            Some(id @ (TransportId::Loop | TransportId::Tcp)) => id,
+            Some(TransportId::Ib) => return Ok(None),
+        };
+        let Some(transport) = self.get(id) else {
             return Ok(None);
         };
-        Ok(transport.claims(net, addr, 0)?.then_some(ID))
+        Ok(transport.claims(net, addr, 0)?.then_some(id))
     }
 
     /// Returns the transport of messages from a bound socket to an address.
@@ -129,6 +159,10 @@ impl Transports {
     pub(crate) fn reaching(&self, bound: &Bound, addr: Ipv6Addr) -> TransportId {
         // A message to the sender's own address stays on this node.
         if bound.transport == TransportId::Loop || bound.addr == addr {
+            return TransportId::Loop;
+        }
+        // TCP leads to other nodes only.
+        if bound.transport == TransportId::Tcp && is_local(addr, bound.scope) {
             return TransportId::Loop;
         }
         bound.transport
@@ -206,4 +240,15 @@ impl Transports {
             transport.for_each_pools(each);
         }
     }
+}
+
+/// Returns `true` if an address belongs to this node.
+#[cold]
+fn is_local(addr: Ipv6Addr, scope: u32) -> bool {
+    let scope = if addr.is_unicast_link_local() {
+        scope
+    } else {
+        0
+    };
+    locality(addr, scope) != Locality::Elsewhere
 }

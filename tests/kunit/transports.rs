@@ -115,7 +115,7 @@ mod suite {
         let addr = IpBits::new(addr);
         match addr.is_loopback() {
             true => transports.serving_loopback(Net::init(), addr, chosen),
-            false => transports.serving(Net::init(), addr, 0),
+            false => transports.serving(Net::init(), addr, 0, || chosen),
         }
     }
 
