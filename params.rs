@@ -24,3 +24,6 @@ pub(crate) use crate::bindings::rds_rust_param_idle_secs as idle_secs;
 
 /// Number of retransmissions of a device when its peer does not acknowledge.
 pub(crate) use crate::bindings::rds_rust_param_rds_ib_retry_count as rds_ib_retry_count;
+
+/// 1 if RDS over TCP is wanted, otherwise 0.
+pub(crate) use crate::bindings::rds_rust_param_tcp as tcp;

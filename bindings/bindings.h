@@ -34,6 +34,7 @@
 #include "helpers_mr.h"
 #include "helpers_params.h"
 #include "helpers_rdma.h"
+#include "helpers_tcp.h"
 #include "helpers_trace.h"
 #include "rds_trace.h"
 #ifdef RDS_RUST_KUNIT

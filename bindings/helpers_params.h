@@ -9,5 +9,6 @@ unsigned int rds_rust_param_max_conns(void);
 unsigned int rds_rust_param_max_conns_per_peer(void);
 unsigned int rds_rust_param_idle_secs(void);
 unsigned int rds_rust_param_rds_ib_retry_count(void);
+unsigned int rds_rust_param_tcp(void);
 
 #endif

@@ -11,6 +11,7 @@ mod msghdr;
 mod netns;
 mod notify;
 mod sock;
+pub(crate) mod tcp;
 pub(crate) mod timestamp;
 pub(crate) mod user;
 

@@ -23,6 +23,8 @@ mod print;
 mod rdma;
 mod recv_pool;
 mod rx;
+#[cfg(rds_kunit_iommu)]
+mod tcp;
 pub(crate) mod transport;
 mod transports;
 mod tx;

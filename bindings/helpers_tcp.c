@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0
+/* C functions for the wrappers of TCP sockets in kapi/net/tcp.rs. */
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ipv6.h>
+#include <linux/string.h>
+#include <linux/tcp.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/sock.h>
+#include <net/tcp.h>
+
+#include "helpers_tcp.h"
+
+/*
+ * The functions that the kernel gives to each new TCP socket. They are the same for all, and an
+ * accepted socket has those of its listener instead.
+ */
+static void (*stock_data_ready)(struct sock *sk);
+static void (*stock_write_space)(struct sock *sk);
+static void (*stock_state_change)(struct sock *sk);
+
+static void report(struct sock *sk, enum rds_tcp_event event)
+{
+	struct rds_tcp_hook *hook;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	hook = rcu_dereference_sk_user_data(sk);
+	if (hook)
+		hook->event(hook, event);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+static void data_ready(struct sock *sk)
+{
+	report(sk, RDS_TCP_READABLE);
+}
+
+static void state_change(struct sock *sk)
+{
+	report(sk, RDS_TCP_STATE);
+}
+
+static void write_space(struct sock *sk)
+{
+	struct rds_tcp_hook *hook;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	hook = rcu_dereference_sk_user_data(sk);
+	if (hook && (READ_ONCE(hook->each_ack) || sk_stream_is_writeable(sk))) {
+		if (sk->sk_socket)
+			clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+		hook->event(hook, RDS_TCP_WRITABLE);
+	}
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+/**
+ * rds_rust_tcp_create() - create a TCP socket
+ * @v6: whether its family is IPv6
+ * @out: the socket
+ *
+ * Return: 0 or an error.
+ */
+int rds_rust_tcp_create(bool v6, struct socket **out)
+{
+	struct socket *sock;
+	int error;
+
+	error = sock_create_kern(&init_net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
+	if (error)
+		return error;
+	WRITE_ONCE(stock_data_ready, sock->sk->sk_data_ready);
+	WRITE_ONCE(stock_write_space, sock->sk->sk_write_space);
+	WRITE_ONCE(stock_state_change, sock->sk->sk_state_change);
+	*out = sock;
+	return 0;
+}
+
+void rds_rust_tcp_tune(struct socket *sock, unsigned int user_timeout_ms, int syn_retries)
+{
+	struct sock *sk = sock->sk;
+
+	/* The task's page fragment may be in use by the caller of the worker. */
+	sk->sk_use_task_frag = false;
+	sk->sk_allocation = GFP_NOIO | __GFP_NOWARN;
+	sock_no_linger(sk);
+	tcp_sock_set_nodelay(sk);
+	sock_set_keepalive(sk);
+	tcp_sock_set_keepcnt(sk, 5);
+	tcp_sock_set_keepidle(sk, 5);
+	tcp_sock_set_keepintvl(sk, 5);
+	tcp_sock_set_user_timeout(sk, user_timeout_ms);
+	tcp_sock_set_syncnt(sk, syn_retries);
+}
+
+union any_addr {
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+/* Fills in an address for a socket of either family, and returns its length. */
+static int to_sockaddr(const struct socket *sock, const struct rds_tcp_addr *from,
+		       union any_addr *to)
+{
+	memset(to, 0, sizeof(*to));
+	if (sock->sk->sk_family == AF_INET) {
+		to->v4.sin_family = AF_INET;
+		to->v4.sin_port = htons(from->port);
+		memcpy(&to->v4.sin_addr, from->addr + 12, sizeof(to->v4.sin_addr));
+		return sizeof(to->v4);
+	}
+	to->v6.sin6_family = AF_INET6;
+	to->v6.sin6_port = htons(from->port);
+	memcpy(&to->v6.sin6_addr, from->addr, sizeof(to->v6.sin6_addr));
+	to->v6.sin6_scope_id = from->scope;
+	return sizeof(to->v6);
+}
+
+int rds_rust_tcp_bind(struct socket *sock, const struct rds_tcp_addr *addr)
+{
+	union any_addr to;
+	int len = to_sockaddr(sock, addr, &to);
+
+	return kernel_bind(sock, (struct sockaddr_unsized *)&to, len);
+}
+
+int rds_rust_tcp_connect(struct socket *sock, const struct rds_tcp_addr *addr)
+{
+	union any_addr to;
+	int len = to_sockaddr(sock, addr, &to);
+	int error = kernel_connect(sock, (struct sockaddr_unsized *)&to, len, O_NONBLOCK);
+
+	return error == -EINPROGRESS ? 0 : error;
+}
+
+int rds_rust_tcp_listen(struct socket *sock, int backlog)
+{
+	return kernel_listen(sock, backlog);
+}
+
+/**
+ * rds_rust_tcp_prepare_listener() - prepare a listener for all addresses
+ * @sock: unbound socket
+ *
+ * The sysctl bindv6only must not exclude IPv4 peers.
+ */
+void rds_rust_tcp_prepare_listener(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	lock_sock(sk);
+	sk->sk_reuse = SK_CAN_REUSE;
+	sk->sk_ipv6only = false;
+	release_sock(sk);
+}
+
+/**
+ * rds_rust_tcp_accept() - accept a connection
+ * @listener: a listening socket
+ * @out: the new socket, without a hook
+ *
+ * Return: 0, -EAGAIN if there is none, or an error.
+ */
+int rds_rust_tcp_accept(struct socket *listener, struct socket **out)
+{
+	struct socket *sock;
+	struct sock *sk;
+	int error = kernel_accept(listener, &sock, O_NONBLOCK);
+
+	if (error)
+		return error;
+	/* The functions of the listener were copied, but not its hook. */
+	sk = sock->sk;
+	write_lock_bh(&sk->sk_callback_lock);
+	sk->sk_data_ready = READ_ONCE(stock_data_ready);
+	sk->sk_write_space = READ_ONCE(stock_write_space);
+	sk->sk_state_change = READ_ONCE(stock_state_change);
+	write_unlock_bh(&sk->sk_callback_lock);
+	*out = sock;
+	return 0;
+}
+
+static void from_sock(const struct sock *sk, bool peer, struct rds_tcp_addr *out)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+	struct in6_addr addr;
+
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6)
+		addr = peer ? sk->sk_v6_daddr : sk->sk_v6_rcv_saddr;
+	else
+#endif
+		ipv6_addr_set_v4mapped(peer ? inet->inet_daddr : inet->inet_rcv_saddr, &addr);
+	memset(out, 0, sizeof(*out));
+	memcpy(out->addr, &addr, sizeof(out->addr));
+	out->scope = READ_ONCE(sk->sk_bound_dev_if);
+	out->port = ntohs(peer ? inet->inet_dport : inet->inet_sport);
+}
+
+void rds_rust_tcp_local_addr(const struct socket *sock, struct rds_tcp_addr *out)
+{
+	from_sock(sock->sk, false, out);
+}
+
+void rds_rust_tcp_peer_addr(const struct socket *sock, struct rds_tcp_addr *out)
+{
+	from_sock(sock->sk, true, out);
+}
+
+void rds_rust_tcp_port_range(u16 *low, u16 *high)
+{
+	int from, to;
+
+	inet_get_local_port_range(&init_net, &from, &to);
+	*low = from;
+	*high = to;
+}
+
+bool rds_rust_tcp_is_reserved(u16 port)
+{
+	return inet_is_local_reserved_port(&init_net, port);
+}
+
+/**
+ * rds_rust_tcp_attach() - report the events of a socket
+ * @sock: socket without a hook
+ * @hook: its receiver, until rds_rust_tcp_detach()
+ *
+ * A socket that a listener accepts does not inherit the hook.
+ */
+void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook)
+{
+	struct sock *sk = sock->sk;
+
+	write_lock_bh(&sk->sk_callback_lock);
+	__rcu_assign_sk_user_data_with_flags(sk, hook, SK_USER_DATA_NOCOPY);
+	sk->sk_data_ready = data_ready;
+	sk->sk_write_space = write_space;
+	sk->sk_state_change = state_change;
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+/**
+ * rds_rust_tcp_detach() - end the reports of a socket
+ * @sock: socket with a hook
+ *
+ * The hook neither runs nor will run afterwards.
+ */
+void rds_rust_tcp_detach(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	/* The socket lock excludes a function that the stack has read before it is replaced. */
+	lock_sock(sk);
+	write_lock_bh(&sk->sk_callback_lock);
+	rcu_assign_sk_user_data(sk, NULL);
+	sk->sk_data_ready = READ_ONCE(stock_data_ready);
+	sk->sk_write_space = READ_ONCE(stock_write_space);
+	sk->sk_state_change = READ_ONCE(stock_state_change);
+	write_unlock_bh(&sk->sk_callback_lock);
+	release_sock(sk);
+}
+
+enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock)
+{
+	switch (inet_sk_state_load(sock->sk)) {
+	case TCP_SYN_SENT:
+	case TCP_SYN_RECV:
+		return RDS_TCP_CONNECTING;
+	case TCP_ESTABLISHED:
+		return RDS_TCP_OPEN;
+	default:
+		return RDS_TCP_ENDED;
+	}
+}
+
+/**
+ * rds_rust_tcp_send() - send without waiting
+ * @sock: connected socket
+ * @vec: pieces to send
+ * @count: number of pieces
+ * @len: sum of their lengths
+ *
+ * Return: the number of bytes that TCP has taken, -EAGAIN if there is no room, or an error.
+ */
+int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_t len)
+{
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+
+	return kernel_sendmsg(sock, &msg, vec, count, len);
+}
+
+/**
+ * rds_rust_tcp_recv() - receive without waiting
+ * @sock: connected socket
+ * @to: memory for the bytes
+ * @len: its length
+ * @peek: whether to leave the bytes in the socket
+ *
+ * Return: the number of bytes, 0 at the end, -EAGAIN if there are none yet, or an error.
+ */
+int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek)
+{
+	struct kvec vec = { .iov_base = to, .iov_len = len };
+	struct msghdr msg = {};
+
+	return kernel_recvmsg(sock, &msg, &vec, 1, len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
+}
+
+/* The first sequence number that the peer's TCP has not acknowledged. */
+u32 rds_rust_tcp_snd_una(const struct socket *sock)
+{
+	return READ_ONCE(tcp_sk(sock->sk)->snd_una);
+}
+
+/* Makes the next acknowledgement of the peer's TCP an event. */
+void rds_rust_tcp_ask_for_acks(struct socket *sock)
+{
+	set_bit(SOCK_NOSPACE, &sock->flags);
+	/* The caller looks at snd_una again. */
+	smp_mb__after_atomic();
+}
+
+/**
+ * rds_rust_tcp_abort_if_read() - reset a connection unless bytes wait to be read
+ * @sock: connected socket without a hook
+ * @snd_una: the last value of the sequence number, if the connection was reset
+ *
+ * The peer's TCP may believe that RDS has what this one has acknowledged. It acknowledges only with
+ * the socket lock held, so nothing can be acknowledged and lost.
+ *
+ * Return: true if the connection was reset.
+ */
+bool rds_rust_tcp_abort_if_read(struct socket *sock, u32 *snd_una)
+{
+	struct sock *sk = sock->sk;
+	bool done;
+
+	lock_sock(sk);
+	done = skb_queue_empty(&sk->sk_receive_queue);
+	if (done) {
+		*snd_una = tcp_sk(sk)->snd_una;
+		sk->sk_prot->disconnect(sk, O_NONBLOCK);
+	}
+	release_sock(sk);
+	return done;
+}
+
+/* Resets a connection. What was not read is lost. */
+void rds_rust_tcp_abort(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	lock_sock(sk);
+	sk->sk_prot->disconnect(sk, O_NONBLOCK);
+	release_sock(sk);
+}

@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP sockets of the kernel, in the initial network namespace.
+//!
+//! C headers: [`include/linux/net.h`](srctree/include/linux/net.h),
+//! [`include/net/tcp.h`](srctree/include/net/tcp.h)
+//!
+//! # Operation
+//!
+//! No call here waits for the peer. A socket reports its events to the [`TcpEvents`] that watches
+//! it, which queues work. The work then receives and sends as much as possible.
+//!
+//! # Ownership
+//!
+//! A [`TcpSocket`] owns its socket. Dropping it resets the connection: what was not read is lost.
+//! The sockets hold no reference to the namespace, so nothing keeps them but their owner.
+
+use crate::bindings;
+use core::{
+    marker::PhantomData,
+    net::Ipv6Addr,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
+
+/// An address and a port. IPv4 addresses are mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TcpAddr {
+    pub(crate) addr: Ipv6Addr,
+    pub(crate) port: u16,
+    /// Index of the interface of a link-local address, otherwise 0.
+    pub(crate) scope: u32,
+}
+
+impl TcpAddr {
+    fn raw(&self) -> bindings::rds_tcp_addr {
+        bindings::rds_tcp_addr {
+            addr: self.addr.octets(),
+            scope: self.scope,
+            port: self.port,
+        }
+    }
+
+    fn from_raw(raw: &bindings::rds_tcp_addr) -> Self {
+        let addr = Ipv6Addr::from(raw.addr);
+        Self {
+            addr,
+            port: raw.port,
+            scope: raw.scope,
+        }
+    }
+}
+
+/// Event of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpEvent {
+    /// Bytes have arrived, or a listener has a connection to accept.
+    Readable,
+    /// There is room for bytes, or the peer's TCP has acknowledged some.
+    Writable,
+    /// The connection is up, or has ended.
+    State,
+}
+
+/// Receiver of the events of a socket.
+pub(crate) trait TcpEvents: Send + Sync + 'static {
+    /// Handles an event.
+    ///
+    /// # Context
+    ///
+    /// Softirq, or process context with the socket locked. It must not call a function of the
+    /// socket.
+    fn event(self: &Arc<Self>, event: TcpEvent);
+}
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpState {
+    Connecting,
+    Open,
+    /// The peer sends nothing more. What has arrived can still be read.
+    Ended,
+}
+
+/// Result of [`TcpSocket::recv`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcpRead {
+    /// This many bytes, at least one.
+    Bytes(usize),
+    /// There are none yet.
+    Nothing,
+    /// The peer has sent all, or the connection has failed.
+    End,
+}
+
+/// The C structure with the receiver of its events.
+#[repr(C)]
+struct Hook<E: TcpEvents> {
+    /// The first field, so that the callback can cast it to the hook.
+    raw: Opaque<bindings::rds_tcp_hook>,
+    events: Arc<E>,
+}
+
+impl<E: TcpEvents> Hook<E> {
+    /// # Safety
+    ///
+    /// Only for the helpers, with an attached hook of type `E`.
+    unsafe extern "C" fn event(hook: *mut bindings::rds_tcp_hook, event: bindings::rds_tcp_event) {
+        // SAFETY: `raw` is the first field of a hook that lives while it is attached.
+        let this = unsafe { &*hook.cast::<Self>() };
+        this.events.event(match event {
+            bindings::rds_tcp_event_RDS_TCP_READABLE => TcpEvent::Readable,
+            bindings::rds_tcp_event_RDS_TCP_WRITABLE => TcpEvent::Writable,
+            _ => TcpEvent::State,
+        });
+    }
+}
+
+/// An attached hook whatever receives its events.
+trait AnyHook: Send + Sync {
+    fn raw(&self) -> *mut bindings::rds_tcp_hook;
+}
+
+impl<E: TcpEvents> AnyHook for Hook<E> {
+    fn raw(&self) -> *mut bindings::rds_tcp_hook {
+        self.raw.get()
+    }
+}
+
+// SAFETY: The C structure is only used by the callbacks, which lock the socket's callbacks.
+unsafe impl<E: TcpEvents> Send for Hook<E> {}
+// SAFETY: As above.
+unsafe impl<E: TcpEvents> Sync for Hook<E> {}
+
+/// Bytes of several pieces to send with one call.
+pub(crate) struct SendBatch<'a> {
+    pieces: [bindings::kvec; SendBatch::PIECES],
+    count: usize,
+    len: usize,
+    _bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> SendBatch<'a> {
+    /// Maximum number of pieces.
+    pub(crate) const PIECES: usize = 64;
+
+    /// Creates an empty batch.
+    pub(crate) fn new() -> Self {
+        const NONE: bindings::kvec = bindings::kvec {
+            iov_base: ptr::null_mut(),
+            iov_len: 0,
+        };
+        Self {
+            pieces: [NONE; Self::PIECES],
+            count: 0,
+            len: 0,
+            _bytes: PhantomData,
+        }
+    }
+
+    /// Adds a piece. Returns `false` if there is no room for it.
+    pub(crate) fn add(&mut self, bytes: &'a [u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        let Some(piece) = self.pieces.get_mut(self.count) else {
+            return false;
+        };
+        // TCP only reads it.
+        piece.iov_base = bytes.as_ptr().cast_mut().cast();
+        piece.iov_len = bytes.len();
+        self.count = self.count.saturating_add(1);
+        self.len = self.len.saturating_add(bytes.len());
+        true
+    }
+}
+
+/// A TCP socket.
+///
+/// # Invariants
+///
+/// - `raw` is a live socket that `self` owns.
+/// - `hook` is the hook that is attached to it, if any.
+pub(crate) struct TcpSocket {
+    raw: NonNull<bindings::socket>,
+    hook: Option<KBox<dyn AnyHook>>,
+}
+
+// SAFETY: The stack locks a socket, which may be used and released on any thread.
+unsafe impl Send for TcpSocket {}
+// SAFETY: As above.
+unsafe impl Sync for TcpSocket {}
+
+impl TcpSocket {
+    fn new(v6: bool) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: The function writes the new socket to `raw`.
+        to_result(unsafe { bindings::rds_rust_tcp_create(v6, &mut raw) })?;
+        // INVARIANT: The new socket has no other owner, and no hook.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            hook: None,
+        })
+    }
+
+    /// Sets what all sockets of connections have: no delay of short segments, keepalive, and limits
+    /// on the time for which a peer may be silent.
+    fn tune(&self) {
+        // A dead peer is given up after half a minute, also while bytes wait for it.
+        const USER_TIMEOUT_MS: c_uint = 30_000;
+        const SYN_RETRIES: c_int = 2;
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_tune(self.raw.as_ptr(), USER_TIMEOUT_MS, SYN_RETRIES) };
+    }
+
+    /// Creates a socket for a connection that is made from here.
+    ///
+    /// # Errors
+    ///
+    /// - `EAFNOSUPPORT` without IPv6 in the kernel, for an IPv6 address.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn for_peer(peer: Ipv6Addr) -> Result<Self> {
+        let socket = Self::new(peer.to_ipv4_mapped().is_none())?;
+        socket.tune();
+        Ok(socket)
+    }
+
+    /// Binds the socket.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE`
+    /// - `EADDRNOTAVAIL` if the address is not local.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn bind(&self, addr: &TcpAddr) -> Result {
+        // SAFETY: By the type invariants the socket is alive.
+        to_result(unsafe { bindings::rds_rust_tcp_bind(self.raw.as_ptr(), &addr.raw()) })
+    }
+
+    /// Starts to connect.
+    ///
+    /// # Errors
+    ///
+    /// - Those of `connect(2)`.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn connect(&self, peer: &TcpAddr) -> Result {
+        // SAFETY: By the type invariants the socket is alive.
+        to_result(unsafe { bindings::rds_rust_tcp_connect(self.raw.as_ptr(), &peer.raw()) })
+    }
+
+    /// Creates a listener on all addresses, of both families if the kernel has IPv6.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE`
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn listen(port: u16, backlog: c_int) -> Result<Self> {
+        let socket = Self::new(true).or_else(|_| Self::new(false))?;
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_prepare_listener(socket.raw.as_ptr()) };
+        socket.bind(&TcpAddr {
+            addr: Ipv6Addr::UNSPECIFIED,
+            port,
+            scope: 0,
+        })?;
+        // SAFETY: As above.
+        to_result(unsafe { bindings::rds_rust_tcp_listen(socket.raw.as_ptr(), backlog) })?;
+        Ok(socket)
+    }
+
+    /// Accepts a connection. Returns `None` if there is none, or it has failed meanwhile.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn accept(&self) -> Option<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: By the type invariants the socket is alive. The function writes to `raw`.
+        to_result(unsafe { bindings::rds_rust_tcp_accept(self.raw.as_ptr(), &mut raw) }).ok()?;
+        // INVARIANT: The new socket has no other owner, and no hook.
+        let socket = Self {
+            raw: NonNull::new(raw)?,
+            hook: None,
+        };
+        socket.tune();
+        Some(socket)
+    }
+
+    /// Reports the events of the socket to `events`, instead of an earlier receiver. Events that
+    /// happened before are not reported.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn watch<E: TcpEvents>(&mut self, events: Arc<E>) -> Result {
+        let raw = bindings::rds_tcp_hook {
+            event: Some(Hook::<E>::event),
+            ..Default::default()
+        };
+        let hook = KBox::new(
+            Hook {
+                raw: Opaque::new(raw),
+                events,
+            },
+            GFP_KERNEL,
+        )?;
+        self.unwatch();
+        let hook: KBox<dyn AnyHook> = hook;
+        // SAFETY: The socket is alive by the type invariants. The hook is in a box, and is dropped
+        // only when it is detached.
+        unsafe { bindings::rds_rust_tcp_attach(self.raw.as_ptr(), hook.raw()) };
+        // INVARIANT: Attached just now.
+        self.hook = Some(hook);
+        Ok(())
+    }
+
+    /// Ends the reports. No event is reported afterwards.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn unwatch(&mut self) {
+        if self.hook.is_some() {
+            // SAFETY: By the type invariants the socket is alive, and has a hook.
+            unsafe { bindings::rds_rust_tcp_detach(self.raw.as_ptr()) };
+            // INVARIANT: Detached just now.
+            self.hook = None;
+        }
+    }
+
+    /// Reports each acknowledgement of the peer's TCP that is asked for, or only that there is
+    /// room.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn report_acks(&self, on: bool) {
+        if let Some(hook) = &self.hook {
+            // SAFETY: By the type invariants the hook is alive. The field is a single byte that the
+            // callbacks only read.
+            unsafe { (*hook.raw()).each_ack = on };
+        }
+    }
+
+    /// Returns the local address.
+    pub(crate) fn local_addr(&self) -> TcpAddr {
+        let mut raw = bindings::rds_tcp_addr::default();
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_local_addr(self.raw.as_ptr(), &mut raw) };
+        TcpAddr::from_raw(&raw)
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) fn peer_addr(&self) -> TcpAddr {
+        let mut raw = bindings::rds_tcp_addr::default();
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_peer_addr(self.raw.as_ptr(), &mut raw) };
+        TcpAddr::from_raw(&raw)
+    }
+
+    /// Returns the state of the connection.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn state(&self) -> TcpState {
+        // SAFETY: By the type invariants the socket is alive.
+        match unsafe { bindings::rds_rust_tcp_state(self.raw.as_ptr()) } {
+            bindings::rds_tcp_state_RDS_TCP_CONNECTING => TcpState::Connecting,
+            bindings::rds_tcp_state_RDS_TCP_OPEN => TcpState::Open,
+            _ => TcpState::Ended,
+        }
+    }
+
+    /// Sends a batch, as far as there is room. Returns the number of bytes. If it is not all, there
+    /// will be an event.
+    ///
+    /// # Errors
+    ///
+    /// - Those of the connection, which has ended.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn send(&self, batch: &mut SendBatch<'_>) -> Result<usize> {
+        // SAFETY: The socket is alive by the type invariants. The pieces are alive as long as the
+        // batch.
+        let sent = unsafe {
+            bindings::rds_rust_tcp_send(
+                self.raw.as_ptr(),
+                batch.pieces.as_mut_ptr(),
+                batch.count,
+                batch.len,
+            )
+        };
+        match usize::try_from(sent) {
+            Ok(sent) => Ok(sent),
+            Err(_) if sent == EAGAIN.to_errno() => Ok(0),
+            Err(_) => to_result(sent).map(|()| 0),
+        }
+    }
+
+    fn receive(&self, to: &mut [u8], peek: bool) -> TcpRead {
+        let (at, len) = (to.as_mut_ptr().cast(), to.len());
+        // SAFETY: The socket is alive by the type invariants. At most `len` bytes are written.
+        let got = unsafe { bindings::rds_rust_tcp_recv(self.raw.as_ptr(), at, len, peek) };
+        match usize::try_from(got) {
+            Ok(0) => TcpRead::End,
+            Ok(got) => TcpRead::Bytes(got),
+            Err(_) if got == EAGAIN.to_errno() => TcpRead::Nothing,
+            Err(_) => TcpRead::End,
+        }
+    }
+
+    /// Receives bytes, up to the length of `to`, which is not 0.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn recv(&self, to: &mut [u8]) -> TcpRead {
+        self.receive(to, false)
+    }
+
+    /// Returns bytes like [`Self::recv`], but leaves them in the socket.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn peek(&self, to: &mut [u8]) -> TcpRead {
+        self.receive(to, true)
+    }
+
+    /// Returns the sequence number of the first byte that the peer's TCP has not acknowledged.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn snd_una(&self) -> u32 {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_snd_una(self.raw.as_ptr()) }
+    }
+
+    /// Makes the next acknowledgement of the peer's TCP an event. The caller looks at
+    /// [`Self::snd_una`] afterwards: the last one may have come before.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn ask_for_acks(&self) {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_ask_for_acks(self.raw.as_ptr()) };
+    }
+
+    /// Resets the connection unless bytes wait to be read. Returns the last value of
+    /// [`Self::snd_una`] if the connection was reset.
+    ///
+    /// The peer's TCP has an acknowledgement of all bytes that were read, and of no others.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn abort_if_read(&self) -> Option<u32> {
+        let mut una = 0;
+        // SAFETY: By the type invariants the socket is alive.
+        let done = unsafe { bindings::rds_rust_tcp_abort_if_read(self.raw.as_ptr(), &mut una) };
+        done.then_some(una)
+    }
+
+    /// Resets the connection.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn abort(&self) {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_abort(self.raw.as_ptr()) };
+    }
+}
+
+impl Drop for TcpSocket {
+    fn drop(&mut self) {
+        self.unwatch();
+        // SAFETY: By the type invariants `self` owns the socket.
+        unsafe { bindings::sock_release(self.raw.as_ptr()) };
+    }
+}
+
+/// Returns the first and the last port that connections use.
+///
+/// # Context
+///
+/// Any context.
+pub(crate) fn local_ports() -> (u16, u16) {
+    let (mut low, mut high) = (0, 0);
+    // SAFETY: The function writes both numbers.
+    unsafe { bindings::rds_rust_tcp_port_range(&mut low, &mut high) };
+    (low, high)
+}
+
+/// Returns `true` if connections must not use a port.
+///
+/// # Context
+///
+/// Any context.
+pub(crate) fn is_reserved(port: u16) -> bool {
+    // SAFETY: The function only reads a setting.
+    unsafe { bindings::rds_rust_tcp_is_reserved(port) }
+}

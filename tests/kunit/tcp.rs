@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of TCP sockets of the kernel, over the loopback device.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_tcp)]
+mod suite {
+    use crate::kapi::{
+        net::tcp::{
+            SendBatch,
+            TcpAddr,
+            TcpEvent,
+            TcpEvents,
+            TcpRead,
+            TcpSocket,
+            TcpState, //
+        },
+        sync::Completion, //
+    };
+    use core::net::{
+        Ipv4Addr,
+        Ipv6Addr, //
+    };
+    use kernel::{
+        prelude::*,
+        sync::{
+            atomic::{
+                Atomic,
+                Relaxed, //
+            },
+            Arc, //
+        }, //
+    };
+
+    const HOST: Ipv6Addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    const PORT: u16 = 16386;
+    const TIMEOUT_MS: u32 = 5000;
+
+    /// The events of a socket.
+    #[pin_data]
+    struct Events {
+        #[pin]
+        happened: Completion,
+        readable: Atomic<u32>,
+    }
+
+    impl TcpEvents for Events {
+        fn event(self: &Arc<Self>, event: TcpEvent) {
+            if event == TcpEvent::Readable {
+                self.readable.fetch_add(1, Relaxed);
+            }
+            self.happened.signal();
+        }
+    }
+
+    impl Events {
+        fn new() -> Result<Arc<Self>> {
+            Arc::pin_init(
+                pin_init!(Self {
+                    happened <- Completion::new(),
+                    readable: Atomic::new(0),
+                }),
+                GFP_KERNEL,
+            )
+        }
+
+        /// Waits for events until `found` returns something.
+        fn until<T>(&self, mut found: impl FnMut() -> Option<T>) -> Result<T> {
+            loop {
+                if let Some(found) = found() {
+                    return Ok(found);
+                }
+                self.happened.wait(TIMEOUT_MS)?;
+            }
+        }
+    }
+
+    /// Two connected sockets.
+    struct Ends {
+        left: TcpSocket,
+        left_events: Arc<Events>,
+        right: TcpSocket,
+        right_events: Arc<Events>,
+    }
+
+    fn connected() -> Result<Ends> {
+        let (left_events, right_events) = (Events::new()?, Events::new()?);
+        let accepting = Events::new()?;
+        let mut listener = TcpSocket::listen(PORT, 4)?;
+        listener.watch(accepting.clone())?;
+        let mut left = TcpSocket::for_peer(HOST)?;
+        left.watch(left_events.clone())?;
+        left.connect(&TcpAddr {
+            addr: HOST,
+            port: PORT,
+            scope: 0,
+        })?;
+        let mut right = accepting.until(|| listener.accept())?;
+        right.watch(right_events.clone())?;
+        left_events.until(|| (left.state() == TcpState::Open).then_some(()))?;
+        Ok(Ends {
+            left,
+            left_events,
+            right,
+            right_events,
+        })
+    }
+
+    fn send(socket: &TcpSocket, pieces: &[&[u8]]) -> Result<usize> {
+        let mut batch = SendBatch::new();
+        for piece in pieces {
+            assert!(batch.add(piece));
+        }
+        socket.send(&mut batch)
+    }
+
+    fn bytes(received: TcpRead) -> Option<usize> {
+        match received {
+            TcpRead::Bytes(count) => Some(count),
+            TcpRead::Nothing | TcpRead::End => None,
+        }
+    }
+
+    #[test]
+    fn pieces_arrive_as_one_stream() -> Result {
+        let ends = connected()?;
+        assert_eq!(ends.left.peer_addr().port, PORT);
+        assert_eq!(ends.right.peer_addr(), ends.left.local_addr());
+        assert_eq!(ends.right.peer_addr().addr, HOST);
+        assert_eq!(send(&ends.left, &[b"head", b"", b"rest"])?, 8);
+        let mut to = [0; 16];
+        let peeked = ends
+            .right_events
+            .until(|| bytes(ends.right.peek(&mut to)))?;
+        assert_eq!(peeked, 8);
+        assert_eq!(ends.right.recv(&mut to), TcpRead::Bytes(8));
+        assert_eq!(&to[..8], b"headrest");
+        assert_eq!(ends.right.recv(&mut to), TcpRead::Nothing);
+        assert!(ends.right_events.readable.load(Relaxed) > 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_socket_takes_what_it_has_room_for() -> Result {
+        let ends = connected()?;
+        let chunk = KVec::from_elem(7u8, 64 << 10, GFP_KERNEL)?;
+        let mut sent = 0;
+        loop {
+            match send(&ends.left, &[&chunk])? {
+                0 => break,
+                count => sent += count,
+            }
+            // The peer reads nothing.
+            assert!(sent < 256 << 20);
+        }
+        let mut to = KVec::from_elem(0u8, 64 << 10, GFP_KERNEL)?;
+        let mut got = 0;
+        while got < sent {
+            got += ends
+                .right_events
+                .until(|| bytes(ends.right.recv(&mut to)))?;
+        }
+        assert_eq!(got, sent);
+        // There is room again, and an event has said so.
+        ends.left_events
+            .until(|| send(&ends.left, &[b"more"]).ok().filter(|sent| *sent > 0))?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_connection_with_unread_bytes_is_not_aborted() -> Result {
+        let mut ends = connected()?;
+        assert_eq!(send(&ends.left, &[b"unread"])?, 6);
+        let mut to = [0; 16];
+        ends.right_events
+            .until(|| bytes(ends.right.peek(&mut to)))?;
+        ends.right.unwatch();
+        assert_eq!(ends.right.abort_if_read(), None);
+        assert_eq!(ends.right.recv(&mut to), TcpRead::Bytes(6));
+        assert!(ends.right.abort_if_read().is_some());
+        // The peer gets a reset, and nothing more can be read there.
+        let ended = || (ends.left.state() == TcpState::Ended).then_some(());
+        ends.left_events.until(ended)?;
+        assert_eq!(ends.left.recv(&mut to), TcpRead::End);
+        assert!(send(&ends.left, &[b"late"]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_acknowledgement_of_tcp_is_an_event() -> Result {
+        let ends = connected()?;
+        let first = ends.left.snd_una();
+        ends.left.report_acks(true);
+        ends.left.ask_for_acks();
+        assert_eq!(send(&ends.left, &[b"four"])?, 4);
+        let all = first.wrapping_add(4);
+        ends.left_events
+            .until(|| (ends.left.snd_una() == all).then_some(()))?;
+        Ok(())
+    }
+
+    #[test]
+    fn what_arrived_before_a_reset_can_be_read() -> Result {
+        let ends = connected()?;
+        assert_eq!(send(&ends.left, &[b"last words"])?, 10);
+        let mut to = [0; 16];
+        ends.right_events
+            .until(|| bytes(ends.right.peek(&mut to)))?;
+        ends.left.abort();
+        let ended = || (ends.right.state() == TcpState::Ended).then_some(());
+        ends.right_events.until(ended)?;
+        assert_eq!(ends.right.recv(&mut to), TcpRead::Bytes(10));
+        assert_eq!(ends.right.recv(&mut to), TcpRead::End);
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_listens() -> Result {
+        let events = Events::new()?;
+        let mut socket = TcpSocket::for_peer(HOST)?;
+        socket.watch(events.clone())?;
+        let peer = TcpAddr {
+            addr: HOST,
+            port: PORT,
+            scope: 0,
+        };
+        if socket.connect(&peer).is_ok() {
+            events.until(|| (socket.state() == TcpState::Ended).then_some(()))?;
+        }
+        Ok(())
+    }
+}
