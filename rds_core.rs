@@ -19,6 +19,7 @@ mod rdma_mem;
 mod recv_pool;
 mod socket;
 mod stats;
+mod tcp_transport;
 mod trace;
 mod uapi;
 
@@ -60,6 +61,10 @@ use recv_pool::{
 use socket::{
     SharedState,
     Socket, //
+};
+use tcp_transport::{
+    Tcp,
+    TcpListener, //
 };
 
 #[cfg(rds_kunit)]
@@ -158,6 +163,7 @@ impl Drop for Connections {
 struct Namespace {
     _tunables: Directory<conn::Tunables>,
     _listeners: Listeners<Ib>,
+    _tcp_listener: Option<TcpListener>,
     connections: Connections,
 }
 
@@ -178,6 +184,7 @@ impl Namespace {
         transports: Transports,
         workers: Arc<OwnedQueue>,
         ib: &Arc<Ib>,
+        tcp: Option<&Arc<Tcp>>,
     ) -> Result<Self> {
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
         let bounds = Bounds {
@@ -194,10 +201,14 @@ impl Namespace {
             idle_timeouts,
         )?;
         let connections = Connections(node);
+        // Before those of the CM, which does without IPv6 if the port is in use.
+        let tcp_listener = tcp.map(|tcp| TcpListener::new(&connections.0, tcp));
+        let tcp_listener = tcp_listener.transpose()?;
         let listeners = Listeners::new(&connections.0, ib)?;
         Ok(Self {
             _tunables: Directory::new(tunables).inspect_err(log_conflict)?,
             _listeners: listeners,
+            _tcp_listener: tcp_listener,
             connections,
         })
     }
@@ -224,6 +235,10 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
+        let tcp = match params::tcp() {
+            0 => None,
+            _ => Some(Tcp::new(pool_shared.clone())?),
+        };
         let ib = Ib::new(
             addrs.clone(),
             pool_shared,
@@ -231,12 +246,15 @@ impl kernel::Module for RdsModule {
             ib_tunables.clone(),
         )?;
         let loopback = Arc::new(Loop, GFP_KERNEL)?;
-        let transports = Transports::new().with(ib.clone()).with(loopback);
+        let mut transports = Transports::new().with(ib.clone()).with(loopback);
+        if let Some(tcp) = &tcp {
+            transports = transports.with(tcp.clone());
+        }
         let shared = SharedState::new(queue, total_memory() as u64)?;
         let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
-        let init_net = Namespace::new(shared, transports, workers, &ib)?;
+        let init_net = Namespace::new(shared, transports, workers, &ib, tcp.as_ref())?;
         let views = Views::new(init_net.node())?;
         // The first bind should already find its answer cached.
         addrs.start();
@@ -247,6 +265,9 @@ impl kernel::Module for RdsModule {
         pr_info!("version {}\n", RELEASE);
         // Same text as C RDS: programs match it.
         pr_info!("Registered RDS/infiniband transport\n");
+        if tcp.is_some() {
+            pr_info!("Registered RDS/tcp transport\n");
+        }
         Ok(Self {
             _family: family,
             _ib_tunables: ib_tunables,

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The socket of an endpoint, its work and its link.
+//!
+//! Events of the socket, and frames of the connection, queue the work. It receives, sends, and
+//! notes what TCP has acknowledged. Its lock also keeps the work away from the teardown.
+
+use super::{
+    counters::TcpCounter,
+    reader::{
+        PeerKind,
+        ReadStop,
+        Reader, //
+    },
+    stage::FrameStage,
+    tcp::Tcp,
+    writer::{
+        Writer,
+        Written, //
+    }, //
+};
+use crate::{
+    conn::{
+        xmit::{
+            self,
+            FrameSink,
+            XmitError, //
+        },
+        AsIs,
+        Connection,
+        EndpointEvent,
+        EndpointProgress,
+        Link,
+        TxQueue, //
+    },
+    kapi::{
+        net::tcp::{
+            TcpEvent,
+            TcpEvents,
+            TcpSocket,
+            TcpState, //
+        },
+        print::pr_change_ratelimited,
+        rdma::{
+            OperationItem,
+            PostError,
+            RejectedOp,
+            SendItem, //
+        },
+        sync::{
+            cancel,
+            cancel_delayed,
+            new_spinlock_bh,
+            Item,
+            SpinLockBh,
+            SpinLockBhGuard, //
+        },
+        task::without_io,
+        time, //
+    },
+    proto::{
+        info::RdmaPath,
+        keepalive::LinkActivity,
+        wire::FragmentSize,
+        xmit::LinkRoom, //
+    },
+    recv_pool::Pools, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
+    },
+    workqueue::{
+        DelayedWork,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+/// StagedFrames that one run of the work receives. Then it is queued again, behind others.
+const BUDGET: usize = 256;
+
+/// Time in milliseconds until memory is looked for again.
+const RETRY_MS: u32 = 10;
+
+/// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
+const DRAIN_NS: u64 = 5_000_000_000;
+
+/// StagedFrames in the stage that another one may wait for, because the work takes them soon.
+const REPORT_EVERY: u32 = 16;
+
+/// Purpose of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It carries messages, and this node has connected.
+    Active,
+    /// It carries messages, and the peer has connected.
+    Passive,
+    /// It asks the peer to connect. The peer resets it.
+    WakeUp,
+}
+
+/// The socket, and what the work needs for it.
+struct Io {
+    socket: Option<TcpSocket>,
+    reader: Reader,
+    writer: Writer,
+    is_up: bool,
+}
+
+/// The carrier of an endpoint.
+#[pin_data]
+pub(super) struct Carrier {
+    pub(super) connection: Arc<Connection>,
+    pub(super) progress: EndpointProgress,
+    pub(super) transport: Arc<Tcp>,
+    role: Role,
+    #[pin]
+    io: Mutex<Io>,
+    #[pin]
+    stage: SpinLockBh<FrameStage>,
+    /// A transmission waits for room.
+    blocked: Atomic<bool>,
+    /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
+    wanted: Atomic<u32>,
+    /// Number of times that the connection asked for signs of activity.
+    asked: Atomic<u32>,
+    #[pin]
+    work: Work<Carrier, 0>,
+    #[pin]
+    retry: DelayedWork<Carrier, 1>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self, 0> for Carrier { self.work }
+}
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for Carrier { self.retry }
+}
+
+impl WorkItem<0> for Carrier {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| this.serve());
+    }
+}
+
+impl WorkItem<1> for Carrier {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| this.serve());
+    }
+}
+
+impl TcpEvents for Carrier {
+    fn event(self: &Arc<Self>, event: TcpEvent) {
+        let counters = &self.transport.counters;
+        match event {
+            TcpEvent::Readable => counters.inc(TcpCounter::DataReadyCalls),
+            TcpEvent::Writable => counters.inc(TcpCounter::WriteSpaceCalls),
+            TcpEvent::State => {}
+        }
+        self.queue();
+    }
+}
+
+impl Carrier {
+    /// Creates a carrier without a socket. Fails only with `ENOMEM`. May sleep.
+    pub(super) fn new(
+        transport: &Arc<Tcp>,
+        connection: &Arc<Connection>,
+        role: Role,
+    ) -> Result<Arc<Self>> {
+        let (connection, transport) = (connection.clone(), transport.clone());
+        let io = Io {
+            socket: None,
+            reader: Reader::new()?,
+            writer: Writer::new(0)?,
+            is_up: false,
+        };
+        let stage = FrameStage::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                connection,
+                progress: EndpointProgress::new(),
+                transport,
+                role,
+                io <- kernel::new_mutex!(io, "Carrier::io"),
+                stage <- new_spinlock_bh!(stage, "Carrier::stage"),
+                blocked: Atomic::new(false),
+                wanted: Atomic::new(0),
+                asked: Atomic::new(0),
+                work <- kernel::new_work!("Carrier::work"),
+                retry <- kernel::new_delayed_work!("Carrier::retry"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Records an event, and wakes the connection's worker. Any context.
+    pub(super) fn note(&self, event: EndpointEvent) {
+        self.progress.set(event);
+        self.connection.wake_worker();
+    }
+
+    /// Queues the work. Any context.
+    pub(super) fn queue(self: &Arc<Self>) {
+        self.transport.queue.enqueue::<_, 0>(self.clone());
+    }
+
+    fn retry_later(self: &Arc<Self>) {
+        let queue = &self.transport.queue;
+        queue.arm_unless_set::<_, 1>(self.clone(), RETRY_MS);
+    }
+
+    /// Takes a socket, calls `start` with it, and looks for its first events. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    /// - Those of `start`.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        mut socket: TcpSocket,
+        start: impl FnOnce(&TcpSocket) -> Result,
+    ) -> Result {
+        let mut io = self.io.lock();
+        socket.watch(self.clone())?;
+        socket.report_acks(true);
+        let socket = io.socket.insert(socket);
+        start(socket)?;
+        drop(io);
+        // Events before the watch were not reported.
+        self.queue();
+        Ok(())
+    }
+
+    /// Does what there is to do for the socket. May sleep.
+    fn serve(self: &Arc<Self>) {
+        let mut guard = self.io.lock();
+        let io = &mut *guard;
+        let Some(socket) = &io.socket else {
+            return;
+        };
+        let state = socket.state();
+        if self.progress.has_ended() || state == TcpState::Connecting {
+            return;
+        }
+        if self.role == Role::WakeUp {
+            if state == TcpState::Ended {
+                self.progress.end();
+                self.note(EndpointEvent::Rejected);
+            }
+            return;
+        }
+        if !io.is_up {
+            if state == TcpState::Ended && self.role == Role::Active {
+                self.progress.end();
+                self.note(EndpointEvent::Rejected);
+                return;
+            }
+            io.is_up = true;
+            io.writer.begin(socket.snd_una());
+            self.note(EndpointEvent::Established);
+        }
+        self.find_memory();
+        let Self {
+            connection,
+            transport,
+            ..
+        } = &**self;
+        let (memory, counters) = (transport.memory(), &transport.counters);
+        let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
+        connection.flush_ack();
+        let sent = io.writer.run(socket, &self.stage, counters);
+        self.look_for_acks(io);
+        let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
+        drop(guard);
+        if self.blocked.xchg(false, Full) {
+            connection.resume();
+        }
+        match stop {
+            ReadStop::Nothing if !goes_on => {}
+            ReadStop::Nothing | ReadStop::Budget => self.queue(),
+            ReadStop::NoMemory => self.retry_later(),
+            ReadStop::End => return self.lose(),
+        }
+        match sent {
+            // An event queues the work again.
+            Ok(Written::All | Written::Blocked | Written::Unacknowledged) => {}
+            Err(error) => {
+                connection.note_failure("send", error);
+                self.lose();
+            }
+        }
+    }
+
+    /// Marks the endpoint as lost. Any context.
+    fn lose(&self) {
+        if !self.progress.has_ended() {
+            self.note(EndpointEvent::Lost);
+        }
+    }
+
+    /// Makes room for the buffer that transmission waits for. May sleep.
+    fn find_memory(self: &Arc<Self>) {
+        let len = self.wanted.xchg(0, Full);
+        if len == 0 {
+            return;
+        }
+        match self.transport.memory().make_room(len) {
+            Ok(()) => self.blocked.store(true, Relaxed),
+            Err(_) => {
+                self.wanted.store(len, Relaxed);
+                self.retry_later();
+            }
+        }
+    }
+
+    /// Notes what TCP has acknowledged. With a peer that acknowledges nothing itself, those
+    /// messages count as received, and each acknowledgement becomes an event.
+    fn look_for_acks(&self, io: &mut Io) {
+        let Io {
+            socket: Some(socket),
+            reader,
+            writer,
+            ..
+        } = io
+        else {
+            return;
+        };
+        loop {
+            writer.note_una(socket.snd_una());
+            let waits = match reader.peer {
+                PeerKind::Acknowledges => !writer.has_room(),
+                PeerKind::Unknown => false,
+                PeerKind::Legacy => {
+                    self.take_acks(writer);
+                    writer.is_unacknowledged()
+                }
+            };
+            socket.report_acks(waits);
+            if !waits {
+                return;
+            }
+            let before = socket.snd_una();
+            socket.ask_for_acks();
+            if socket.snd_una() == before {
+                return;
+            }
+        }
+    }
+
+    /// Counts the messages that TCP has acknowledged as received.
+    fn take_acks(&self, writer: &mut Writer) {
+        let acked = core::mem::take(&mut writer.acked);
+        if acked != 0 {
+            self.connection.note_taken(acked);
+        }
+    }
+
+    /// Ends the use of the socket. Receives what has arrived before that. Nothing happens through
+    /// the carrier afterwards. Sleeps.
+    pub(super) fn close(self: &Arc<Self>) {
+        self.progress.end();
+        let mut guard = self.io.lock();
+        let io = &mut *guard;
+        if let Some(mut socket) = io.socket.take() {
+            socket.unwatch();
+            let una = self.drain(&mut io.reader, &socket);
+            io.writer.note_una(una);
+            if io.reader.peer == PeerKind::Legacy {
+                self.take_acks(&mut io.writer);
+            }
+        }
+        drop(guard);
+        cancel::<_, 0>(self);
+        cancel_delayed::<_, 1>(self);
+    }
+
+    /// Receives what the local TCP has acknowledged, and resets the connection. Returns the number
+    /// of the first byte that the peer's TCP has not acknowledged.
+    ///
+    /// A peer may go on to send, and there may be no memory, so the time is limited.
+    fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
+        let (memory, counters) = (self.transport.memory(), &self.transport.counters);
+        let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
+        while time::monotonic_ns() < deadline {
+            match reader.run(socket, &self.connection, memory, counters, BUDGET) {
+                ReadStop::Nothing => {
+                    if let Some(una) = socket.abort_if_read() {
+                        return una;
+                    }
+                }
+                ReadStop::Budget => {}
+                ReadStop::NoMemory => fsleep(Delta::from_millis(RETRY_MS.into())),
+                ReadStop::End => break,
+            }
+        }
+        let una = socket.snd_una();
+        socket.abort();
+        una
+    }
+}
+
+/// The link of an established endpoint.
+pub(super) struct TcpLink(pub(super) Arc<Carrier>);
+
+impl Link for TcpLink {
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K8
+    }
+
+    fn path(&self) -> RdmaPath {
+        RdmaPath::default()
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_passive = u8::from(self.0.role == Role::Passive);
+        let peer = self.0.io.lock().reader.peer;
+        let staged = self.0.stage.lock().count();
+        f.write_fmt(fmt!(
+            "transport=tcp passive={} peer={:?} staged={}",
+            is_passive,
+            peer,
+            staged
+        ))
+    }
+
+    fn announce(&self, connection: &Connection) {
+        let key = &connection.key;
+        let side = match self.0.role {
+            Role::Passive => "Passive",
+            Role::Active | Role::WakeUp => "Active",
+        };
+        pr_change_ratelimited!(
+            connection.log_limit,
+            "RDS/TCP: {} conn connected <{},{},{}>\n",
+            side,
+            AsIs(key.laddr),
+            AsIs(key.faddr),
+            key.tos
+        );
+    }
+
+    /// TCP has a keepalive and a timeout of its own. So the peer always counts as active, and a
+    /// peer that acknowledges nothing is not asked to.
+    fn activity(&self) -> LinkActivity {
+        LinkActivity {
+            arrived: self.0.asked.fetch_add(1, Relaxed),
+            rx_stalled: false,
+            given: 0,
+            done: 0,
+            operates: false,
+            offers: false,
+            offers_for: 0,
+        }
+    }
+
+    fn give_up(&self) {
+        self.0.lose();
+    }
+
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        let carrier = &self.0;
+        let sink = || StagedFrames {
+            carrier,
+            stage: carrier.stage.lock(),
+        };
+        match xmit::transmit(connection, queue, sink) {
+            Ok(()) => {}
+            Err(XmitError::Post(error)) => {
+                connection.note_failure("post", error);
+                carrier.lose();
+            }
+            Err(XmitError::Frame | XmitError::Operation) => {
+                connection.note_failure("frame", EIO);
+                carrier.lose();
+            }
+        }
+    }
+}
+
+/// The stage of a carrier, for one transmission.
+struct StagedFrames<'a> {
+    carrier: &'a Arc<Carrier>,
+    stage: SpinLockBhGuard<'a, FrameStage>,
+}
+
+impl FrameSink for StagedFrames<'_> {
+    fn room(&self) -> LinkRoom {
+        // CAST: small numbers.
+        LinkRoom {
+            room: self.stage.room() as u32,
+            in_flight: self.stage.count() as u32,
+            report_every: REPORT_EVERY,
+            reads: None,
+        }
+    }
+
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K8
+    }
+
+    fn pools(&self) -> &Pools {
+        self.carrier.transport.memory()
+    }
+
+    fn awaits_first_frame(&self) -> bool {
+        false
+    }
+
+    fn serves_reads(&self) -> bool {
+        false
+    }
+
+    fn push(&mut self, item: SendItem, _reports: bool) -> Result {
+        self.stage.push(item)
+    }
+
+    fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
+        // No socket of this transport has operations.
+        Err((item, PostError::Never))
+    }
+
+    fn resume_later(&mut self) {
+        self.carrier.blocked.store(true, Relaxed);
+    }
+
+    fn await_buffer(&mut self, len: u32) {
+        // Called with `Connection::tx` held, so no other length is stored meanwhile.
+        let wanted = &self.carrier.wanted;
+        if len.max(1) > wanted.load(Relaxed) {
+            wanted.store(len.max(1), Relaxed);
+        }
+    }
+
+    fn flush(self) -> Result {
+        self.carrier.queue();
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counters of the transport, in `RDS_INFO_COUNTERS` behind those of the node.
+//!
+//! Names and order of the first ones are those of C RDS.
+
+use crate::kapi::sync::PerCpuCounters;
+use kernel::prelude::*;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal,)*) => {
+        /// A counter of the transport.
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub(super) enum TcpCounter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// Names of the counters, in order.
+        const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+counters! {
+    /// Events that bytes have arrived.
+    DataReadyCalls => "tcp_data_ready_calls",
+    /// Events that there is room, or that the peer's TCP has acknowledged bytes.
+    WriteSpaceCalls => "tcp_write_space_calls",
+    /// Sends for which TCP had no room.
+    SndbufFull => "tcp_sndbuf_full",
+    /// Attempts to wake a peer up that connected meanwhile.
+    ConnectRaced => "tcp_connect_raced",
+    /// Connections of peers that ended before their first header.
+    ListenClosedStale => "tcp_listen_closed_stale",
+    /// Connections of peers that sent no valid header in time, or were too many.
+    ListenRefused => "tcp_listen_refused",
+    /// Pauses of reading because there was no memory.
+    RxAllocWait => "tcp_rx_alloc_wait",
+}
+
+/// The counters of the transport.
+pub(crate) struct TcpCounters(PerCpuCounters<{ NAMES.len() }>);
+
+impl TcpCounters {
+    /// Creates counters that are all zero. Fails only with `ENOMEM`. May sleep.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(PerCpuCounters::new()?))
+    }
+
+    /// Adds 1 to a counter. Any context.
+    pub(super) fn inc(&self, counter: TcpCounter) {
+        self.0.add(counter as usize, 1);
+    }
+
+    /// Calls `each` with the names and values, in order. Any context.
+    pub(super) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        for (index, name) in NAMES.iter().enumerate() {
+            each(*name, self.0.sum(index));
+        }
+    }
+}

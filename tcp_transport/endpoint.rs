@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One attempt to connect, and the connection that it becomes.
+
+use super::{
+    carrier::{
+        Carrier,
+        Role,
+        TcpLink, //
+    },
+    counters::TcpCounter,
+    tcp::Tcp, //
+};
+use crate::{
+    conn::{
+        ConnKey,
+        Connection,
+        Endpoint,
+        EndpointEvent,
+        EndpointProgress,
+        Link,
+        NextStep,
+        Request, //
+    },
+    kapi::{
+        errno::Errno,
+        net::{
+            is_broadcast,
+            locality,
+            tcp::{
+                is_reserved,
+                local_ports,
+                TcpAddr,
+                TcpSocket, //
+            },
+            Locality, //
+        },
+        time, //
+    },
+    proto::{
+        tcp_role,
+        tcp_stream, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// An endpoint.
+pub(super) struct TcpEndpoint {
+    carrier: Arc<Carrier>,
+}
+
+impl TcpEndpoint {
+    /// Begins an attempt. Addresses and routes are found by TCP. May sleep.
+    pub(super) fn prepare(
+        transport: &Arc<Tcp>,
+        connection: &Arc<Connection>,
+    ) -> Result<KBox<dyn Endpoint>> {
+        let key = &connection.key;
+        if is_broadcast(key.faddr) {
+            return Err(EINVAL);
+        }
+        // Local messages do not get here, but the address may be local only since recently.
+        if locality(key.faddr, key.scope) != Locality::Elsewhere {
+            return Err(Errno::NotSupported.into());
+        }
+        let role = match connection.is_lower() {
+            true => Role::Active,
+            false => Role::WakeUp,
+        };
+        let carrier = Carrier::new(transport, connection, role)?;
+        carrier.progress.set(EndpointEvent::Prepared);
+        Ok(KBox::new(Self { carrier }, GFP_KERNEL)?)
+    }
+}
+
+/// Binds a socket to the local address of a connection, and a port of its first path.
+///
+/// # Errors
+///
+/// - `EADDRINUSE` if there is no free port.
+/// - `EADDRNOTAVAIL` if the address is not local.
+fn bind(socket: &TcpSocket, key: &ConnKey) -> Result {
+    let (low, high) = local_ports();
+    let random = time::random_u32();
+    for attempt in 0.. {
+        let Some(port) = tcp_role::port(low, high, random, attempt) else {
+            break;
+        };
+        if is_reserved(port) {
+            continue;
+        }
+        let addr = TcpAddr {
+            addr: key.laddr,
+            port,
+            scope: key.scope,
+        };
+        match socket.bind(&addr) {
+            Err(error) if error == Errno::AddressInUse.into() => {}
+            result => return result,
+        }
+    }
+    Err(Errno::AddressInUse.into())
+}
+
+impl Drop for TcpEndpoint {
+    fn drop(&mut self) {
+        self.carrier.close();
+    }
+}
+
+impl Endpoint for TcpEndpoint {
+    fn progress(&self) -> &EndpointProgress {
+        &self.carrier.progress
+    }
+
+    /// TCP prepares nothing in advance, so this is not called.
+    fn next_step(&mut self) -> Result<NextStep> {
+        Err(EINVAL)
+    }
+
+    fn connect(&mut self) -> Result {
+        let key = &self.carrier.connection.key;
+        let socket = TcpSocket::for_peer(key.faddr)?;
+        bind(&socket, key)?;
+        self.carrier.start(socket, |socket| {
+            socket.connect(&TcpAddr {
+                addr: key.faddr,
+                port: tcp_stream::PORT,
+                scope: key.scope,
+            })
+        })
+    }
+
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        if self.carrier.role() == Role::WakeUp {
+            return None;
+        }
+        let link = Arc::new(TcpLink(self.carrier.clone()), GFP_KERNEL).ok()?;
+        Some(link)
+    }
+}
+
+/// A socket of the peer whose first header has arrived, waiting for the worker.
+pub(super) struct IncomingStream {
+    socket: Option<TcpSocket>,
+    transport: Arc<Tcp>,
+}
+
+impl IncomingStream {
+    pub(super) fn new(transport: &Arc<Tcp>, socket: TcpSocket) -> Self {
+        Self {
+            socket: Some(socket),
+            transport: transport.clone(),
+        }
+    }
+}
+
+impl Request for IncomingStream {
+    /// Even if the peer has closed the socket, its messages may be there to be received.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        let carrier = Carrier::new(&self.transport, connection, Role::Passive)?;
+        let socket = self.socket.take().ok_or(ENODEV)?;
+        let endpoint = KBox::new(TcpEndpoint { carrier }, GFP_KERNEL)?;
+        endpoint.carrier.start(socket, |_| Ok(()))?;
+        Ok(endpoint)
+    }
+
+    fn reject(&mut self, _: &Connection) {
+        self.transport.counters.inc(TcpCounter::ConnectRaced);
+        self.socket = None;
+    }
+}

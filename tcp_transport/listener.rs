@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that peers make.
+//!
+//! Anybody can connect. So an accepted socket waits here until its first header has arrived, and
+//! only then a connection is created for it. The number of those that wait is limited, and so is
+//! their time. A connection of a peer with a higher address only wakes this node up.
+
+use super::{
+    counters::TcpCounter,
+    endpoint::IncomingStream,
+    tcp::Tcp, //
+};
+use crate::{
+    conn::{
+        ConnKey,
+        Connection,
+        Node,
+        ShownAddr,
+        Transport, //
+    },
+    kapi::{
+        net::{
+            locality,
+            tcp::{
+                TcpEvent,
+                TcpEvents,
+                TcpRead,
+                TcpSocket, //
+            },
+            Locality,
+            Net, //
+        },
+        print::pr_info_ratelimited,
+        sync::{
+            cancel,
+            cancel_delayed, //
+        },
+        task::without_io,
+        time, //
+    },
+    proto::{
+        tcp_role::{
+            self,
+            Purpose, //
+        },
+        tcp_stream,
+        wire::Header, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    workqueue::{
+        DelayedWork,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+/// Connections that TCP keeps until they are accepted, as on C RDS.
+const BACKLOG: c_int = 64;
+
+/// Number of accepted sockets without a connection.
+const EMBRYOS: usize = 64;
+
+/// Sockets that one run of the work accepts.
+const BUDGET: usize = 64;
+
+/// Time in nanoseconds within which the first header has to arrive.
+const TIMEOUT_NS: u64 = 5_000_000_000;
+
+/// Time in milliseconds between two checks for that.
+const CHECK_MS: u32 = 100;
+
+/// An accepted socket without a connection.
+struct Embryo {
+    socket: TcpSocket,
+    key: ConnKey,
+    since: u64,
+    /// Its first header has arrived.
+    is_valid: bool,
+}
+
+/// Decision about an embryo.
+enum Verdict {
+    Wait,
+    Request(Arc<Connection>),
+    Drop(TcpCounter),
+}
+
+/// The listener's socket, and those that it has accepted.
+struct Sockets {
+    listener: Option<TcpSocket>,
+    embryos: KVec<Embryo>,
+}
+
+#[pin_data]
+struct TcpAcceptor {
+    node: Arc<Node>,
+    transport: Arc<Tcp>,
+    #[pin]
+    sockets: Mutex<Sockets>,
+    #[pin]
+    work: Work<TcpAcceptor, 0>,
+    #[pin]
+    check: DelayedWork<TcpAcceptor, 1>,
+}
+
+kernel::impl_has_work! {
+    impl HasWork<Self, 0> for TcpAcceptor { self.work }
+}
+kernel::impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for TcpAcceptor { self.check }
+}
+
+impl WorkItem<0> for TcpAcceptor {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| this.serve());
+    }
+}
+
+impl WorkItem<1> for TcpAcceptor {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        without_io(|| this.serve());
+    }
+}
+
+impl TcpEvents for TcpAcceptor {
+    fn event(self: &Arc<Self>, _: TcpEvent) {
+        self.queue();
+    }
+}
+
+impl TcpAcceptor {
+    fn queue(self: &Arc<Self>) {
+        self.transport.queue.enqueue::<_, 0>(self.clone());
+    }
+
+    /// Accepts what has connected, and looks at what has arrived.
+    fn serve(self: &Arc<Self>) {
+        let mut guard = self.sockets.lock();
+        let Sockets {
+            listener: Some(listener),
+            embryos,
+        } = &mut *guard
+        else {
+            return;
+        };
+        for left in (0..BUDGET).rev() {
+            if embryos.len() >= EMBRYOS && !self.make_room(embryos) {
+                break;
+            }
+            let Some(socket) = listener.accept() else {
+                break;
+            };
+            self.admit(embryos, socket);
+            if left == 0 {
+                self.queue();
+            }
+        }
+        let now = time::monotonic_ns();
+        let mut index = 0;
+        while let Some(embryo) = embryos.get_mut(index) {
+            match self.judge(embryo, now) {
+                Verdict::Wait => index = index.saturating_add(1),
+                Verdict::Request(connection) => {
+                    if let Ok(embryo) = embryos.remove(index) {
+                        self.request(&connection, embryo);
+                    }
+                }
+                Verdict::Drop(counter) => {
+                    self.transport.counters.inc(counter);
+                    drop(embryos.remove(index));
+                }
+            }
+        }
+        if !embryos.is_empty() {
+            let queue = &self.transport.queue;
+            queue.arm_unless_set::<_, 1>(self.clone(), CHECK_MS);
+        }
+    }
+
+    /// Drops the oldest embryo without a valid header. Returns `false` if there is none.
+    fn make_room(&self, embryos: &mut KVec<Embryo>) -> bool {
+        let oldest = embryos.iter().position(|embryo| !embryo.is_valid);
+        let Some(index) = oldest else {
+            return false;
+        };
+        self.transport.counters.inc(TcpCounter::ListenRefused);
+        drop(embryos.remove(index));
+        true
+    }
+
+    /// Handles a new socket.
+    fn admit(self: &Arc<Self>, embryos: &mut KVec<Embryo>, mut socket: TcpSocket) {
+        let (local, peer) = (socket.local_addr(), socket.peer_addr());
+        let is_link_local = local.addr.is_unicast_link_local() || peer.addr.is_unicast_link_local();
+        let key = ConnKey {
+            net: Net::init(),
+            laddr: local.addr,
+            faddr: peer.addr,
+            scope: if is_link_local { peer.scope } else { 0 },
+            tos: 0,
+            transport: self.transport.id(),
+        };
+        // Messages within this node do not need TCP.
+        if locality(key.faddr, key.scope) != Locality::Elsewhere {
+            return self.transport.counters.inc(TcpCounter::ListenRefused);
+        }
+        if tcp_role::purpose(key.laddr, key.faddr) == Purpose::WakeUp {
+            drop(socket);
+            let memory = || Ok(self.transport.memory().clone());
+            if let Ok(connection) = self.node.connection(key, None, memory) {
+                connection.want();
+            }
+            return;
+        }
+        let embryo = socket.watch(self.clone()).map(|()| Embryo {
+            socket,
+            key,
+            since: time::monotonic_ns(),
+            is_valid: false,
+        });
+        let pushed = embryo.and_then(|it| embryos.push(it, GFP_KERNEL).map_err(Error::from));
+        if pushed.is_err() {
+            self.transport.counters.inc(TcpCounter::ListenRefused);
+        }
+    }
+
+    /// Looks at what has arrived from an embryo.
+    fn judge(&self, embryo: &mut Embryo, now: u64) -> Verdict {
+        let mut header = [0; Header::LEN];
+        if !embryo.is_valid {
+            match embryo.socket.peek(&mut header) {
+                TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
+                    Ok(_) => embryo.is_valid = true,
+                    Err(error) => {
+                        let shown = ShownAddr(embryo.key.faddr);
+                        pr_info_ratelimited!(
+                            "refused a TCP connection from {}: {:?}\n",
+                            shown,
+                            error
+                        );
+                        return Verdict::Drop(TcpCounter::ListenRefused);
+                    }
+                },
+                TcpRead::Bytes(_) | TcpRead::Nothing => {}
+                TcpRead::End => return Verdict::Drop(TcpCounter::ListenClosedStale),
+            }
+        }
+        if embryo.is_valid {
+            let memory = || Ok(self.transport.memory().clone());
+            return match self.node.connection(embryo.key, None, memory) {
+                Ok(connection) if connection.takes_request() => Verdict::Request(connection),
+                // The one before it is not handled yet. The peer's TCP has an acknowledgement of
+                // what has arrived, so it must not be dropped.
+                Ok(_) => Verdict::Wait,
+                Err(_) => Verdict::Drop(TcpCounter::ListenRefused),
+            };
+        }
+        match now.saturating_sub(embryo.since) > TIMEOUT_NS {
+            true => Verdict::Drop(TcpCounter::ListenRefused),
+            false => Verdict::Wait,
+        }
+    }
+
+    /// Passes a socket to its connection.
+    fn request(&self, connection: &Arc<Connection>, embryo: Embryo) {
+        let mut socket = embryo.socket;
+        socket.unwatch();
+        let incoming = KBox::new(IncomingStream::new(&self.transport, socket), GFP_KERNEL);
+        let Ok(incoming) = incoming else {
+            return self.transport.counters.inc(TcpCounter::ListenRefused);
+        };
+        if let Err(mut refused) = connection.request(incoming) {
+            refused.reject(connection);
+        }
+    }
+}
+
+/// The listener for connections of peers. Dropping it sleeps. No requests arrive afterwards.
+pub(crate) struct TcpListener(Arc<TcpAcceptor>);
+
+impl TcpListener {
+    /// Listens on all addresses.
+    ///
+    /// # Errors
+    ///
+    /// - `EADDRINUSE` if other software listens on the port.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(node: &Arc<Node>, transport: &Arc<Tcp>) -> Result<Self> {
+        let (node, transport) = (node.clone(), transport.clone());
+        let sockets = Sockets {
+            listener: None,
+            embryos: KVec::with_capacity(EMBRYOS, GFP_KERNEL)?,
+        };
+        let acceptor = Arc::pin_init(
+            pin_init!(TcpAcceptor {
+                node,
+                transport,
+                sockets <- kernel::new_mutex!(sockets, "TcpAcceptor::sockets"),
+                work <- kernel::new_work!("TcpAcceptor::work"),
+                check <- kernel::new_delayed_work!("TcpAcceptor::check"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let this = Self(acceptor);
+        let mut socket = TcpSocket::listen(tcp_stream::PORT, BACKLOG).inspect_err(|error| {
+            pr_err!(
+                "cannot listen on TCP port {}: {:?}\n",
+                tcp_stream::PORT,
+                error
+            );
+        })?;
+        socket.watch(this.0.clone())?;
+        this.0.sockets.lock().listener = Some(socket);
+        this.0.queue();
+        Ok(this)
+    }
+}
+
+impl Drop for TcpListener {
+    fn drop(&mut self) {
+        let mut sockets = self.0.sockets.lock();
+        let listener = sockets.listener.take();
+        let embryos = core::mem::take(&mut sockets.embryos);
+        drop(sockets);
+        drop((listener, embryos));
+        cancel::<_, 0>(&self.0);
+        cancel_delayed::<_, 1>(&self.0);
+    }
+}

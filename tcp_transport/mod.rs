@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDS over TCP, in the initial network namespace.
+//!
+//! # Operation
+//!
+//! A connection has one endpoint: a TCP socket, and the frames that wait for it. A message is one
+//! header and its payload in the stream, see `proto/tcp_stream.rs`. The node with the lower address
+//! connects; the other one only wakes it up, see `proto/tcp_role.rs`. An accepted socket becomes
+//! the request of its connection when its first header has arrived.
+//!
+//! The callbacks of a socket only queue work. The work receives, sends and looks for
+//! acknowledgements, as far as it can without waiting.
+//!
+//! # Ownership
+//!
+//! The connection's worker owns the endpoint, and the endpoint its socket. A frame belongs to the
+//! endpoint until TCP has taken its bytes. A message belongs to its connection until a peer of this
+//! module has acknowledged it, or the TCP of any other peer.
+//!
+//! # Errors
+//!
+//! The end of the socket, or a frame that breaks a rule, marks the endpoint as lost. The worker
+//! then drops it: what the local TCP has acknowledged is received before that, because C RDS counts
+//! it as delivered. Without memory for a message nothing more is read, and TCP makes the peer wait.
+//!
+//! # Files
+//!
+//! A file uses only files above it in this list:
+//!
+//! | File | Content |
+//! |---|---|
+//! | `counters` | The counters |
+//! | `reader` | Frames from the stream |
+//! | `stage` | Frames that wait for the socket |
+//! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
+//! | `tcp` | The state that all endpoints share |
+//! | `carrier` | The socket of an endpoint, its work and its link |
+//! | `endpoint` | An attempt to connect, and the connection that it becomes |
+//! | `transport` | Interface to connections and sockets |
+//! | `listener` | Connections that peers make |
+
+#![deny(unsafe_code)]
+
+mod carrier;
+mod counters;
+mod endpoint;
+mod listener;
+mod reader;
+mod stage;
+mod tcp;
+mod transport;
+mod writer;
+
+pub(crate) use listener::TcpListener;
+pub(crate) use tcp::Tcp;

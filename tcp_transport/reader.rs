@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive side of an endpoint: cuts the stream into frames for the connection.
+//!
+//! Payload is read into a buffer of the transport's pools, behind a copy of its header. The buffer
+//! goes to the reader of the message, or is used again. Short reads come from a window, so that one
+//! call of the socket returns many short messages.
+
+use super::counters::{
+    TcpCounter,
+    TcpCounters, //
+};
+use crate::{
+    conn::{
+        Connection,
+        ReceiveError,
+        RecvFrame, //
+    },
+    kapi::net::tcp::{
+        TcpRead,
+        TcpSocket, //
+    },
+    proto::{
+        tcp_stream::{
+            self,
+            Announced, //
+        },
+        wire::{
+            FragmentSize,
+            Header, //
+        }, //
+    },
+    recv_pool::{
+        BufMut,
+        Context,
+        Pools, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Bytes of the window.
+const WINDOW: usize = 16 << 10;
+
+/// Shortest read that bypasses the window.
+const DIRECT: usize = 4096;
+
+/// Reason why reading has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadStop {
+    /// All that has arrived was received.
+    Nothing,
+    /// The budget is used up, and there may be more.
+    Budget,
+    /// There is no memory. The caller tries again later.
+    NoMemory,
+    /// The stream has ended, or the peer has violated a rule.
+    End,
+}
+
+/// Kind of a peer, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerKind {
+    /// It has sent no frame yet.
+    Unknown,
+    /// It acknowledges messages that it has delivered.
+    Acknowledges,
+    /// Its TCP acknowledges messages.
+    Legacy,
+}
+
+/// Bytes that were read from the socket, and not used yet.
+struct Window {
+    bytes: KVec<u8>,
+    at: usize,
+    end: usize,
+}
+
+impl Window {
+    /// Reads up to the length of `to`, which is not 0.
+    fn read(&mut self, socket: &TcpSocket, to: &mut [u8]) -> TcpRead {
+        if self.at >= self.end {
+            if to.len() >= DIRECT {
+                return socket.recv(to);
+            }
+            (self.at, self.end) = (0, 0);
+            match socket.recv(&mut self.bytes) {
+                TcpRead::Bytes(count) => self.end = count,
+                other => return other,
+            }
+        }
+        let waiting = self.bytes.get(self.at..self.end).unwrap_or(&[]);
+        let count = waiting.len().min(to.len());
+        if let (Some(to), Some(from)) = (to.get_mut(..count), waiting.get(..count)) {
+            to.copy_from_slice(from);
+        }
+        self.at = self.at.saturating_add(count);
+        match count {
+            0 => TcpRead::End,
+            count => TcpRead::Bytes(count),
+        }
+    }
+}
+
+/// A frame of which some bytes have arrived.
+struct Incomplete {
+    /// Payload bytes of the message that no earlier frame has.
+    left: u32,
+    size: FragmentSize,
+    /// Bytes of header and payload that have arrived.
+    filled: usize,
+}
+
+/// The receive side of an endpoint.
+pub(super) struct Reader {
+    window: Window,
+    header: tcp_stream::HeaderBytes,
+    /// Bytes of the header that have arrived.
+    have: usize,
+    frame: Option<Incomplete>,
+    /// Buffer of the frame, or of the next one.
+    buf: Option<BufMut>,
+    pub(super) peer: PeerKind,
+    /// Frames that were received.
+    pub(super) frames: u32,
+}
+
+impl Reader {
+    /// Creates the receive side of a new socket. Fails only with `ENOMEM`. May sleep.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            window: Window {
+                bytes: KVec::from_elem(0, WINDOW, GFP_KERNEL)?,
+                at: 0,
+                end: 0,
+            },
+            header: [0; Header::LEN],
+            have: 0,
+            frame: None,
+            buf: None,
+            peer: PeerKind::Unknown,
+            frames: 0,
+        })
+    }
+
+    /// Receives up to `budget` frames. May sleep.
+    pub(super) fn run(
+        &mut self,
+        socket: &TcpSocket,
+        connection: &Arc<Connection>,
+        pools: &Pools,
+        counters: &TcpCounters,
+        budget: usize,
+    ) -> ReadStop {
+        for _ in 0..budget {
+            match self.frame(socket, connection, pools) {
+                Ok(()) => self.frames = self.frames.wrapping_add(1),
+                Err(stop) => {
+                    if stop == ReadStop::NoMemory {
+                        counters.inc(TcpCounter::RxAllocWait);
+                    }
+                    return stop;
+                }
+            }
+        }
+        ReadStop::Budget
+    }
+
+    /// Receives the next frame.
+    fn frame(
+        &mut self,
+        socket: &TcpSocket,
+        connection: &Arc<Connection>,
+        pools: &Pools,
+    ) -> Result<(), ReadStop> {
+        while let Some(rest) = self.header.get_mut(self.have..).filter(|it| !it.is_empty()) {
+            match self.window.read(socket, rest) {
+                TcpRead::Bytes(count) => self.have = self.have.saturating_add(count),
+                TcpRead::Nothing => return Err(ReadStop::Nothing),
+                TcpRead::End => return Err(ReadStop::End),
+            }
+        }
+        let mut frame = match self.frame.take() {
+            Some(frame) => frame,
+            None => self.begin(connection)?,
+        };
+        let result = self.fill(&mut frame, socket, pools);
+        if let Err(stop) = result {
+            self.frame = Some(frame);
+            return Err(stop);
+        }
+        let part = tcp_stream::part(frame.left, frame.size);
+        if let Err(stop) = self.pass(connection, frame.filled) {
+            self.frame = Some(frame);
+            return Err(stop);
+        }
+        let left = frame.left.saturating_sub(part);
+        if left == 0 {
+            self.have = 0;
+        } else {
+            self.frame = Some(Incomplete {
+                left,
+                size: frame.size,
+                filled: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Begins the first frame of a message, whose header has arrived.
+    fn begin(&mut self, connection: &Arc<Connection>) -> Result<Incomplete, ReadStop> {
+        if self.peer == PeerKind::Unknown {
+            self.peer = match tcp_stream::acknowledges(&self.header) {
+                true => PeerKind::Acknowledges,
+                false => PeerKind::Legacy,
+            };
+        }
+        let left = match tcp_stream::announced(&mut self.header) {
+            Ok(Announced::Control) => 0,
+            Ok(Announced::Payload(len)) => len,
+            Err(error) => {
+                connection.note_bad_header(error);
+                return Err(ReadStop::End);
+            }
+        };
+        Ok(Incomplete {
+            left,
+            size: tcp_stream::cut(left, FragmentSize::K8),
+            filled: 0,
+        })
+    }
+
+    /// Fills the buffer of a frame with its header and payload.
+    fn fill(
+        &mut self,
+        frame: &mut Incomplete,
+        socket: &TcpSocket,
+        pools: &Pools,
+    ) -> Result<(), ReadStop> {
+        let part = tcp_stream::part(frame.left, frame.size) as usize;
+        let len = Header::LEN.saturating_add(part);
+        if frame.filled == 0 {
+            if self.buf.as_ref().is_none_or(|buf| buf.capacity() < len) {
+                let buf = pools.recv(frame.size).alloc(Context::MaySleep);
+                self.buf = Some(buf.ok_or(ReadStop::NoMemory)?);
+            }
+            let start = self
+                .buf
+                .as_mut()
+                .and_then(|it| it.bytes_mut().first_chunk_mut());
+            *start.ok_or(ReadStop::End)? = self.header;
+            frame.filled = Header::LEN;
+        }
+        let bytes = self.buf.as_mut().ok_or(ReadStop::End)?.bytes_mut();
+        while frame.filled < len {
+            let rest = bytes.get_mut(frame.filled..len).ok_or(ReadStop::End)?;
+            match self.window.read(socket, rest) {
+                TcpRead::Bytes(count) => frame.filled = frame.filled.saturating_add(count),
+                TcpRead::Nothing => return Err(ReadStop::Nothing),
+                TcpRead::End => return Err(ReadStop::End),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes a whole frame to the connection.
+    fn pass(&mut self, connection: &Arc<Connection>, len: usize) -> Result<(), ReadStop> {
+        let mut taken = 0;
+        let frame = RecvFrame::Stream {
+            buf: &mut self.buf,
+            len,
+        };
+        match connection.receive(frame, &mut taken) {
+            Ok(()) => Ok(()),
+            Err(ReceiveError::NoMemory) => {
+                connection.fill_recv_reserve();
+                Err(ReadStop::NoMemory)
+            }
+            Err(ReceiveError::Violation(_)) => Err(ReadStop::End),
+        }
+    }
+}

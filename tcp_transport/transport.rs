@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Interface of the transport to connections and sockets.
+
+use super::{
+    endpoint::TcpEndpoint,
+    tcp::Tcp, //
+};
+use crate::{
+    conn::{
+        Connection,
+        Endpoint,
+        Transport, //
+    },
+    kapi::net::{
+        locality,
+        IpBits,
+        Locality,
+        Net, //
+    },
+    proto::wire::FragmentSize,
+    recv_pool::{
+        PoolUsage,
+        Pools, //
+    },
+    socket::TransportId, //
+};
+use core::net::Ipv6Addr;
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::Arc, //
+};
+
+impl Transport for Tcp {
+    fn id(&self) -> TransportId {
+        TransportId::Tcp
+    }
+
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K8
+    }
+
+    fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
+        Ok(net.is_init() && locality(addr.addr(), scope) != Locality::Elsewhere)
+    }
+
+    fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {
+        Ok(self.memory().clone())
+    }
+
+    fn pool_limit(&self) -> usize {
+        self.pool_shared.most.shared_bytes()
+    }
+
+    fn pool_bytes(&self) -> u64 {
+        let mut pool_usage = PoolUsage::default();
+        self.memory().add_to(&mut pool_usage);
+        pool_usage.bytes()
+    }
+
+    fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.counters.for_each(each);
+    }
+
+    fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
+        each(&"tcp", self.memory());
+    }
+
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        TcpEndpoint::prepare(&self, connection)
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Send side of an endpoint: gives frames to the socket, and notes what TCP has acknowledged.
+
+use super::{
+    counters::{
+        TcpCounter,
+        TcpCounters, //
+    },
+    stage::{
+        FrameStage,
+        Staged, //
+    }, //
+};
+use crate::{
+    kapi::{
+        net::tcp::{
+            SendBatch,
+            TcpSocket, //
+        },
+        sync::SpinLockBh, //
+    },
+    proto::tcp_marks::{
+        Marks,
+        StreamMark, //
+    }, //
+};
+use kernel::prelude::*;
+
+/// Frames that are sent with one call. Each has up to two pieces.
+const BATCH: usize = SendBatch::PIECES / 2;
+
+/// Number of messages that TCP may have and has not acknowledged.
+const MARKS: usize = 2048;
+
+/// The send side of an endpoint.
+pub(super) struct Writer {
+    /// Frames that were taken from the stage, of which TCP has some bytes.
+    batch: KVec<Staged>,
+    /// Index of the first frame of which TCP has not all bytes, and the number of those that it
+    /// has.
+    at: usize,
+    sent: usize,
+    marks: Marks,
+    memory: KVVec<StreamMark>,
+    /// The last message that TCP has acknowledged. 0 if there is none.
+    pub(super) acked: u64,
+}
+
+/// Result of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// TCP has everything that was staged.
+    All,
+    /// There is no room. An event reports when there is.
+    Blocked,
+    /// TCP has to acknowledge messages first.
+    Unacknowledged,
+}
+
+impl Writer {
+    /// Creates the send side of a connection whose first byte has the number `una`. Fails only with
+    /// `ENOMEM`. May sleep.
+    pub(super) fn new(una: u32) -> Result<Self> {
+        Ok(Self {
+            batch: KVec::with_capacity(BATCH, GFP_KERNEL)?,
+            at: 0,
+            sent: 0,
+            marks: Marks::new(una),
+            memory: KVVec::from_elem(StreamMark::default(), MARKS, GFP_KERNEL)?,
+            acked: 0,
+        })
+    }
+
+    /// Begins a connection whose first byte has the number `una`.
+    pub(super) fn begin(&mut self, una: u32) {
+        self.marks = Marks::new(una);
+    }
+
+    /// Returns `true` if there is room for the marks of more messages.
+    pub(super) fn has_room(&self) -> bool {
+        self.marks.has_room(&self.memory, BATCH)
+    }
+
+    /// Returns `true` if TCP has not acknowledged all messages.
+    pub(super) fn is_unacknowledged(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// Sends what is staged. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// - Those of the connection, which has ended.
+    pub(super) fn run(
+        &mut self,
+        socket: &TcpSocket,
+        stage: &SpinLockBh<FrameStage>,
+        counters: &TcpCounters,
+    ) -> Result<Written> {
+        loop {
+            if self.at >= self.batch.len() {
+                self.batch.clear();
+                self.at = 0;
+                if !self.has_room() {
+                    return Ok(Written::Unacknowledged);
+                }
+                self.refill(stage);
+                if self.batch.is_empty() {
+                    return Ok(Written::All);
+                }
+            }
+            let mut pieces = SendBatch::new();
+            for (index, frame) in self.batch.iter().enumerate().skip(self.at) {
+                let skip = if index == self.at { self.sent } else { 0 };
+                let (header, payload) = frame.bytes();
+                let of_header = skip.min(header.len());
+                let rest = header.get(of_header..).unwrap_or(&[]);
+                let payload = payload.get(skip.saturating_sub(of_header)..).unwrap_or(&[]);
+                if !pieces.add(rest) || !pieces.add(payload) {
+                    break;
+                }
+            }
+            let taken = socket.send(&mut pieces)?;
+            if taken == 0 {
+                counters.inc(TcpCounter::SndbufFull);
+                return Ok(Written::Blocked);
+            }
+            self.advance(taken);
+        }
+    }
+
+    /// Takes the next frames from the stage.
+    fn refill(&mut self, stage: &SpinLockBh<FrameStage>) {
+        let mut stage = stage.lock();
+        while self.batch.len() < BATCH {
+            let Some(frame) = stage.pop() else {
+                break;
+            };
+            // There is room, so nothing is dropped here.
+            drop(self.batch.push_within_capacity(frame));
+        }
+    }
+
+    /// Notes that TCP has taken the next `taken` bytes.
+    fn advance(&mut self, mut taken: usize) {
+        while let Some(frame) = self.batch.get(self.at) {
+            let left = frame.len().saturating_sub(self.sent);
+            if taken < left {
+                self.marks.give(&mut self.memory, taken, 0);
+                self.sent = self.sent.saturating_add(taken);
+                return;
+            }
+            self.marks.give(&mut self.memory, left, frame.ends);
+            taken = taken.saturating_sub(left);
+            self.at = self.at.saturating_add(1);
+            self.sent = 0;
+        }
+    }
+
+    /// Notes the number of the first byte that the peer's TCP has not acknowledged. Returns `true`
+    /// if more messages are acknowledged now.
+    pub(super) fn note_una(&mut self, una: u32) -> bool {
+        match self.marks.acknowledge(&self.memory, una) {
+            Some(last) => {
+                self.acked = last;
+                true
+            }
+            None => false,
+        }
+    }
+}
