@@ -546,7 +546,7 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     fn await_buffer(&mut self, len: u32) {
-        // Called with `Connection::tx` held, so no other length is stored meanwhile.
+        // Called with `Path::tx` held, so no other length is stored meanwhile.
         let wanted = &self.carrier.wanted;
         if len.max(1) > wanted.load(Relaxed) {
             wanted.store(len.max(1), Relaxed);

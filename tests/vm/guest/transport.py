@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+"""transport.py HOST RDMA_HOST: which transport a socket gets at an address without an RDMA device and
+at one with a device, by itself and by selection."""
+
+import errno
+import sys
+
+from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock
+
+IB, TCP = 0, 2
+
+
+def bound(host, choice=None):
+    """Returns the transport of a socket at an address, or the error number of its bind."""
+    with Sock() as s:
+        if choice is not None:
+            s.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, choice)
+        try:
+            s.bind(host)
+        except OSError as e:
+            return errno.errorcode[e.errno]
+        return s.transport()
+
+
+host, rdma_host = sys.argv[1:]
+expected = {
+    (host, None): "tcp",
+    (host, TCP): "tcp",
+    (host, IB): "ENOPROTOOPT",
+    (rdma_host, None): "infiniband",
+    (rdma_host, IB): "infiniband",
+    (rdma_host, TCP): "tcp",
+    ("127.0.0.1", None): "loopback",
+    ("127.0.0.1", TCP): "tcp",
+    ("127.0.0.1", IB): "ENOPROTOOPT",
+    ("192.0.2.77", None): "EADDRNOTAVAIL",
+    ("192.0.2.77", TCP): "ENOPROTOOPT",
+}
+found = {case: bound(*case) for case in expected}
+if found != expected:
+    sys.exit(f"{ {case: found[case] for case in expected if found[case] != expected[case]} }")

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDS over TCP between two nodes, with itself and with C RDS.
+
+The addresses are on a wire without RDMA devices, so that both implementations choose TCP for them.
+"""
+
+import pytest
+from rdsvm.cluster import must, wire_address
+from traffic import connection, counters, exchange, losing, messages, ping, ports, under_load, wait_for
+
+pytestmark = pytest.mark.kinds("rxe")
+
+RDS_TCP_PORT = 16385
+# The node with the lower address connects.
+LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"), pytest.param(1, id="b-connects")))
+WIRE = 1
+
+
+def start_tcp(node):
+    """Loads RDS with its TCP transport."""
+    if node.impl == "c":
+        must(node.run(["modprobe", "rds_tcp"], check=False))
+    else:
+        node.forget("tcp=1")
+
+
+@pytest.fixture
+def tcp(pair):
+    """Returns a function that gives both nodes addresses for TCP, the lower one to node `lower`."""
+    for m in pair:
+        start_tcp(m)
+        m.run(f"ip link set {m.netdevs[WIRE]} up")
+
+    def addresses(lower):
+        network = 70 + lower
+        found = [f"10.{network}.0.{1 if index == lower else 2}" for index in range(2)]
+        for m, host in zip(pair, found):
+            m.run(f"ip addr replace {host}/24 dev {m.netdevs[WIRE]}")
+        return found
+
+    yield addresses
+    for m in pair:
+        m.stop_all()
+        if m.impl == "rust":
+            m.forget()
+        m.run(f"ip addr flush dev {m.netdevs[WIRE]} && ip link set {m.netdevs[WIRE]} down")
+
+
+@LOWER
+def test_ping_both_ways(pair, tools, tcp, lower):
+    """Either node sends first: the one that connects, and the one that wakes it up."""
+    hosts = tcp(lower)
+    ends = list(zip(pair, hosts))
+    for (m, own), (_, peer) in (ends, ends[::-1]):
+        ping(tools, m, peer, own)
+
+
+@LOWER
+def test_the_node_that_does_not_connect_sends_first(pair, tools, tcp, lower):
+    """Its connection only wakes the other node up, which then connects."""
+    hosts = tcp(lower)
+    ends = list(zip(pair, hosts))
+    first, second = ends[1 - lower], ends[lower]
+    ping(tools, first[0], second[1], first[1])
+
+
+@LOWER
+@pytest.mark.parametrize("sizes", ("mixed", "boundary", "1..64"))
+def test_streams(pair, tools, guest, tcp, lower, sizes):
+    """Messages of 1 byte to 1 MiB in both directions at once arrive once and in order."""
+    hosts = tcp(lower)
+    before = [counters(m, guest) for m in pair]
+    exchange(tools, *zip(pair, hosts), count=messages("release", 400), sizes=sizes, sockets=4)
+    for m, old in zip(pair, before):
+        now = counters(m, guest)
+        rose = {x for x in now if now[x] > old[x]}
+        # Short messages find room at once.
+        waits = {"tcp_write_space_calls"} if sizes != "1..64" else set()
+        assert {"tcp_data_ready_calls"} | waits <= rose
+        if m.impl == "rust":
+            assert now["ib_tx_packed"] == old["ib_tx_packed"]
+
+
+@pytest.mark.parametrize("victim", (0, 1))
+@LOWER
+def test_resets_under_traffic(pair, tools, guest, tcp, lower, victim):
+    """Connections that a node of ours resets lose and repeat nothing."""
+    if pair[victim].impl == "c":
+        victim = 1 - victim
+    hosts = tcp(lower)
+    before = counters(pair[victim], guest)["conn_reset"]
+    streams = under_load(tools, guest, *zip(pair, hosts), node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000,
+                         sockets=4)
+    pair[victim].run(["python3", guest / "reset_tcp.py", hosts[victim], hosts[1 - victim], 20, 0.1], timeout=120)
+    streams.finish()
+    assert counters(pair[victim], guest)["conn_reset"] > before
+
+
+@LOWER
+def test_a_killed_socket(pair, tools, guest, tcp, lower):
+    """The peer of a connection that ends by a reset of TCP itself goes on, too."""
+    hosts = tcp(lower)
+    streams = under_load(tools, guest, *zip(pair, hosts), node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000,
+                         sockets=4)
+    for _ in range(10):
+        pair[1].run(f"ip link set {pair[1].netdevs[WIRE]} down; ip link set {pair[1].netdevs[WIRE]} up")
+    streams.finish()
+
+
+@LOWER
+def test_loss(pair, tools, tcp, lower):
+    """The wire loses packets."""
+    hosts = tcp(lower)
+    for m in pair:
+        m.run(f"tc qdisc replace dev {m.netdevs[WIRE]} root netem loss 3% reorder 5% duplicate 1% delay 2ms limit 10000")
+    try:
+        exchange(tools, *zip(pair, hosts), count=200, sockets=2)
+    finally:
+        for m in pair:
+            m.run(f"tc qdisc del dev {m.netdevs[WIRE]} root")
+
+
+@pytest.mark.pairs("rust-rust")
+@LOWER
+def test_one_side_restarts(pair, tools, tcp, lower):
+    """A module that is loaded again begins anew, and its peer notices."""
+    hosts = tcp(lower)
+    ends = list(zip(pair, hosts))
+    for restarted in range(2):
+        exchange(tools, *ends, count=50)
+        pair[restarted].forget("tcp=1")
+        exchange(tools, *ends, count=50)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_selection(pair, guest, tcp):
+    """The selection of a transport, and which one an address has."""
+    host, _ = tcp(0)
+    pair[0].run(["python3", guest / "transport.py", host, wire_address(0, 1)])
+
+
+@pytest.mark.pairs("rust-rust")
+def test_off_by_default(pair, guest):
+    """Without the parameter nobody listens, and no program can select TCP."""
+    assert f":{RDS_TCP_PORT} " not in pair[0].run("cat /proc/net/tcp /proc/net/tcp6; true").out
+    result = pair[0].run(["python3", "-c", "import sys; sys.path.insert(0, sys.argv[1])\n"
+                          "from rds import *\nSock().setsockopt(SOL_RDS, SO_RDS_TRANSPORT, 2)", guest], check=False)
+    assert "Errno 92" in result.err, str(result)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_strangers(pair, tools, guest, tcp):
+    """Connections without a header, with a bad one, and more of them than may wait. A peer connects
+    meanwhile."""
+    hosts = tcp(1)
+    a, b = pair
+    before = counters(a, guest)
+    strangers = b.start(["python3", guest / "tcp_strangers.py", hosts[1], hosts[0], RDS_TCP_PORT])
+    strangers.expect("^ready$")
+    ping(tools, b, hosts[0], hosts[1])
+    strangers.write("\n")
+    strangers.wait(60, check=True)
+    wait_for(a, guest, lambda now: now["tcp_listen_closed_stale"] > before["tcp_listen_closed_stale"])
+    assert counters(a, guest)["tcp_listen_refused"] > before["tcp_listen_refused"]
