@@ -154,6 +154,11 @@ fn frames_are_as_long_as_fragments() {
     assert_eq!(tcp_stream::part(808, FragmentSize::K8), 808);
 }
 
+#[test]
+fn the_port_is_that_of_c_rds() {
+    assert_eq!(tcp_stream::PORT, 16385);
+}
+
 /// A mark that was noted, for comparison.
 struct Noted {
     end: u64,
