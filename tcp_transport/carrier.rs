@@ -281,7 +281,7 @@ impl Carrier {
             io.writer.begin(socket.snd_una());
             self.note(EndpointEvent::Established);
         }
-        self.find_memory();
+        let has_memory = self.find_memory();
         let Self {
             connection,
             transport,
@@ -294,7 +294,9 @@ impl Carrier {
         self.look_for_acks(io);
         let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
         drop(guard);
-        if self.blocked.xchg(false, Full) {
+        // Without room or memory, a transmission would only queue this work again.
+        let has_room = self.stage.lock().room() > 0;
+        if has_memory && has_room && self.blocked.xchg(false, Full) {
             connection.resume();
         }
         match stop {
@@ -320,19 +322,21 @@ impl Carrier {
         }
     }
 
-    /// Makes room for the buffer that transmission waits for. May sleep.
-    fn find_memory(self: &Arc<Self>) {
+    /// Makes room for the buffer that transmission waits for. Returns `false` if there is no memory
+    /// for it. May sleep.
+    fn find_memory(self: &Arc<Self>) -> bool {
         let len = self.wanted.xchg(0, Full);
         if len == 0 {
-            return;
+            return true;
         }
-        match self.transport.memory().make_room(len) {
-            Ok(()) => self.blocked.store(true, Relaxed),
-            Err(_) => {
-                self.wanted.store(len, Relaxed);
-                self.retry_later();
-            }
+        let found = self.transport.memory().make_room(len).is_ok();
+        if found {
+            self.blocked.store(true, Relaxed);
+        } else {
+            self.wanted.store(len, Relaxed);
+            self.retry_later();
         }
+        found
     }
 
     /// Notes what TCP has acknowledged. With a peer that acknowledges nothing itself, those
