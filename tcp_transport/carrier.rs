@@ -293,12 +293,12 @@ impl Carrier {
         let sent = io.writer.run(socket, &self.stage, counters);
         self.look_for_acks(io);
         let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
-        drop(guard);
         // Without room or memory, a transmission would only queue this work again.
         let has_room = self.stage.lock().room() > 0;
         if has_memory && has_room && self.blocked.xchg(false, Full) {
             connection.resume();
         }
+        // The lock is still held. So the teardown, which takes it, finds all that is queued here.
         match stop {
             ReadStop::Nothing if !goes_on => {}
             ReadStop::Nothing | ReadStop::Budget => self.queue(),
