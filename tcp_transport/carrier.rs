@@ -12,7 +12,10 @@ use super::{
         ReadStop,
         Reader, //
     },
-    stage::FrameStage,
+    stage::{
+        FrameStage,
+        Staged, //
+    },
     tcp::Tcp,
     writer::{
         Writer,
@@ -395,9 +398,19 @@ impl Carrier {
                 self.take_acks(&mut io.writer);
             }
         }
+        // The next endpoint needs the buffers of the messages for itself.
+        io.writer.clear();
         drop(guard);
+        while let Some(frame) = self.unstage() {
+            drop(frame);
+        }
         cancel::<_, 0>(self);
         cancel_delayed::<_, 1>(self);
+    }
+
+    /// Takes a frame from the stage, so that it can be dropped without the lock.
+    fn unstage(&self) -> Option<Staged> {
+        self.stage.lock().pop()
     }
 
     /// Receives what the local TCP has acknowledged, and resets the connection. Returns the number

@@ -158,6 +158,12 @@ impl Writer {
         }
     }
 
+    /// Drops the frames that TCP has not taken.
+    pub(super) fn clear(&mut self) {
+        self.batch.clear();
+        (self.at, self.sent) = (0, 0);
+    }
+
     /// Notes the number of the first byte that the peer's TCP has not acknowledged. Returns `true`
     /// if more messages are acknowledged now.
     pub(super) fn note_una(&mut self, una: u32) -> bool {
