@@ -276,6 +276,12 @@ enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock)
 	}
 }
 
+/* Whether a send that takes nothing lacks memory, and not room: no acknowledgement ends that. */
+bool rds_rust_tcp_is_writable(const struct socket *sock)
+{
+	return sk_stream_is_writeable(sock->sk);
+}
+
 /**
  * rds_rust_tcp_send() - send without waiting
  * @sock: connected socket

@@ -50,6 +50,7 @@ bool rds_rust_tcp_is_reserved(u16 port);
 void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
 void rds_rust_tcp_detach(struct socket *sock);
 enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock);
+bool rds_rust_tcp_is_writable(const struct socket *sock);
 int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_t len);
 int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);

@@ -311,6 +311,7 @@ impl Carrier {
         match sent {
             // An event queues the work again.
             Ok(Written::All | Written::Blocked | Written::Unacknowledged) => {}
+            Ok(Written::NoMemory) => self.retry_later(),
             Err(error) => {
                 connection.note_failure("send", error);
                 self.lose();

@@ -54,6 +54,8 @@ pub(super) enum Written {
     All,
     /// There is no room. An event reports when there is.
     Blocked,
+    /// There is no memory, and no event reports when there is. The caller tries again later.
+    NoMemory,
     /// TCP has to acknowledge messages first.
     Unacknowledged,
 }
@@ -123,6 +125,10 @@ impl Writer {
             }
             let taken = socket.send(&mut pieces)?;
             if taken == 0 {
+                // With room left it is memory that is missing.
+                if socket.is_writable() {
+                    return Ok(Written::NoMemory);
+                }
                 counters.inc(TcpCounter::SndbufFull);
                 return Ok(Written::Blocked);
             }

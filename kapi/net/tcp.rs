@@ -426,6 +426,16 @@ impl TcpSocket {
         }
     }
 
+    /// Returns `true` if there is room for more bytes.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_writable(&self) -> bool {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_is_writable(self.raw.as_ptr()) }
+    }
+
     fn receive(&self, to: &mut [u8], peek: bool) -> TcpRead {
         let (at, len) = (to.as_mut_ptr().cast(), to.len());
         // SAFETY: The socket is alive by the type invariants. At most `len` bytes are written.
