@@ -329,6 +329,20 @@ void rds_rust_tcp_ask_for_acks(struct socket *sock)
 	smp_mb__after_atomic();
 }
 
+/*
+ * Keeps the peer from sending more than its window, so that reading comes to an end. Without a
+ * receive buffer the window does not open again, and what does not fit is not acknowledged.
+ */
+void rds_rust_tcp_close_window(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	lock_sock(sk);
+	sk->sk_userlocks |= SOCK_RCVBUF_LOCK;
+	WRITE_ONCE(sk->sk_rcvbuf, 0);
+	release_sock(sk);
+}
+
 /**
  * rds_rust_tcp_abort_if_read() - reset a connection unless bytes wait to be read
  * @sock: connected socket without a hook

@@ -55,6 +55,7 @@ int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_
 int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);
+void rds_rust_tcp_close_window(struct socket *sock);
 bool rds_rust_tcp_abort_if_read(struct socket *sock, u32 *snd_una);
 void rds_rust_tcp_abort(struct socket *sock);
 

@@ -417,8 +417,10 @@ impl Carrier {
     /// Receives what the local TCP has acknowledged, and resets the connection. Returns the number
     /// of the first byte that the peer's TCP has not acknowledged.
     ///
-    /// A peer may go on to send, and there may be no memory, so the time is limited.
+    /// The peer may send as long as TCP has a window, so that is closed. There may be no memory, so
+    /// the time is limited.
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
+        socket.close_window();
         let (memory, counters) = (self.transport.memory(), &self.transport.counters);
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
         while time::monotonic_ns() < deadline {

@@ -487,6 +487,16 @@ impl TcpSocket {
         unsafe { bindings::rds_rust_tcp_ask_for_acks(self.raw.as_ptr()) };
     }
 
+    /// Makes TCP take no more than the peer may send already. What has arrived can still be read.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn close_window(&self) {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_close_window(self.raw.as_ptr()) };
+    }
+
     /// Resets the connection unless bytes wait to be read. Returns the last value of
     /// [`Self::snd_una`] if the connection was reset.
     ///
