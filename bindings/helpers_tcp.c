@@ -263,6 +263,12 @@ void rds_rust_tcp_detach(struct socket *sock)
 	release_sock(sk);
 }
 
+/* Sets whether each acknowledgement that is asked for is reported. Callbacks may run meanwhile. */
+void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on)
+{
+	WRITE_ONCE(hook->each_ack, on);
+}
+
 enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock)
 {
 	switch (inet_sk_state_load(sock->sk)) {

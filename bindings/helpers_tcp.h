@@ -49,6 +49,7 @@ void rds_rust_tcp_port_range(u16 *low, u16 *high);
 bool rds_rust_tcp_is_reserved(u16 port);
 void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
 void rds_rust_tcp_detach(struct socket *sock);
+void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on);
 enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock);
 bool rds_rust_tcp_is_writable(const struct socket *sock);
 int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_t len);

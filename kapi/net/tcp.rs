@@ -362,9 +362,8 @@ impl TcpSocket {
     /// Process context.
     pub(crate) fn report_acks(&self, on: bool) {
         if let Some(hook) = &self.hook {
-            // SAFETY: By the type invariants the hook is alive. The field is a single byte that the
-            // callbacks only read.
-            unsafe { (*hook.raw()).each_ack = on };
+            // SAFETY: By the type invariants the hook is alive.
+            unsafe { bindings::rds_rust_tcp_report_acks(hook.raw(), on) };
         }
     }
 
