@@ -388,10 +388,14 @@ impl Carrier {
     /// Ends the use of the socket. Receives what has arrived before that. Nothing happens through
     /// the carrier afterwards. Sleeps.
     pub(super) fn close(self: &Arc<Self>) {
+        let had_ended = self.progress.has_ended();
         self.progress.end();
         let mut guard = self.io.lock();
         let io = &mut *guard;
         if let Some(mut socket) = io.socket.take() {
+            if self.role == Role::WakeUp && !had_ended {
+                self.transport.counters.inc(TcpCounter::ConnectRaced);
+            }
             socket.unwatch();
             let una = self.drain(&mut io.reader, &socket);
             io.writer.note_una(una);

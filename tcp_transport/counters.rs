@@ -28,7 +28,7 @@ counters! {
     WriteSpaceCalls => "tcp_write_space_calls",
     /// Sends for which TCP had no room.
     SndbufFull => "tcp_sndbuf_full",
-    /// Attempts to wake a peer up that connected meanwhile.
+    /// Attempts to wake a peer up that it did not answer: it had connected meanwhile, or is silent.
     ConnectRaced => "tcp_connect_raced",
     /// Connections of peers that ended before their first header.
     ListenClosedStale => "tcp_listen_closed_stale",
