@@ -170,13 +170,36 @@ impl Connection {
         self.wake_worker();
     }
 
-    /// Returns `true` if [`Self::request`] takes a request now.
+    /// Returns `true` if the worker takes a request now.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
     pub(crate) fn takes_request(&self) -> bool {
         self.path.request.lock().is_none() && !self.has_ended()
+    }
+
+    /// Hands the connection request that `make` returns to the worker. Returns `false` if there is
+    /// none. `make` is not called if another request waits, or the connection ends for good.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt. `make` is called with a spinlock held.
+    pub(crate) fn request_with(
+        self: &Arc<Self>,
+        make: impl FnOnce() -> Option<KBox<dyn Request>>,
+    ) -> bool {
+        let mut waiting = self.path.request.lock();
+        if waiting.is_some() || self.has_ended() {
+            return false;
+        }
+        *waiting = make();
+        let made = waiting.is_some();
+        drop(waiting);
+        if made {
+            self.wake_worker();
+        }
+        made
     }
 
     /// Hands a connection request of the peer to the worker.

@@ -242,13 +242,14 @@ impl Carrier {
     /// - Those of `start`.
     pub(super) fn start(
         self: &Arc<Self>,
-        mut socket: TcpSocket,
+        socket: TcpSocket,
         start: impl FnOnce(&TcpSocket) -> Result,
     ) -> Result {
         let mut io = self.io.lock();
+        // First, so that also a socket that fails here is received from before it is closed.
+        let socket = io.socket.insert(socket);
         socket.watch(self.clone())?;
         socket.report_acks(true);
-        let socket = io.socket.insert(socket);
         start(socket)?;
         drop(io);
         // Events before the watch were not reported.

@@ -74,6 +74,16 @@ impl TcpEndpoint {
         carrier.progress.set(EndpointEvent::Prepared);
         Ok(KBox::new(Self { carrier }, GFP_KERNEL)?)
     }
+
+    /// Creates the endpoint of a connection that the peer has made. Fails only with `ENOMEM`. May
+    /// sleep.
+    pub(super) fn passive(
+        transport: &Arc<Tcp>,
+        connection: &Arc<Connection>,
+    ) -> Result<KBox<Self>> {
+        let carrier = Carrier::new(transport, connection, Role::Passive)?;
+        Ok(KBox::new(Self { carrier }, GFP_KERNEL)?)
+    }
 }
 
 /// Binds a socket to the local address of a connection, and a port of its first path.
@@ -144,16 +154,19 @@ impl Endpoint for TcpEndpoint {
 }
 
 /// A socket of the peer whose first header has arrived, waiting for the worker.
+///
+/// Messages may have arrived with it, which C RDS counts as delivered. So everything is allocated
+/// before, and accepting the socket receives them even if it fails.
 pub(super) struct IncomingStream {
     socket: Option<TcpSocket>,
-    transport: Arc<Tcp>,
+    endpoint: Option<KBox<TcpEndpoint>>,
 }
 
 impl IncomingStream {
-    pub(super) fn new(transport: &Arc<Tcp>, socket: TcpSocket) -> Self {
+    pub(super) fn new(socket: TcpSocket, endpoint: KBox<TcpEndpoint>) -> Self {
         Self {
             socket: Some(socket),
-            transport: transport.clone(),
+            endpoint: Some(endpoint),
         }
     }
 }
@@ -164,16 +177,19 @@ impl Request for IncomingStream {
         false
     }
 
-    fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
-        let carrier = Carrier::new(&self.transport, connection, Role::Passive)?;
+    fn accept(&mut self, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        let endpoint = self.endpoint.take().ok_or(ENODEV)?;
         let socket = self.socket.take().ok_or(ENODEV)?;
-        let endpoint = KBox::new(TcpEndpoint { carrier }, GFP_KERNEL)?;
         endpoint.carrier.start(socket, |_| Ok(()))?;
         Ok(endpoint)
     }
 
+    /// Only a connection that has ended rejects it.
     fn reject(&mut self, _: &Connection) {
-        self.transport.counters.inc(TcpCounter::ConnectRaced);
+        if let Some(endpoint) = self.endpoint.take() {
+            let counters = &endpoint.carrier.transport.counters;
+            counters.inc(TcpCounter::ListenRefused);
+        }
         self.socket = None;
     }
 }

@@ -8,14 +8,19 @@
 
 use super::{
     counters::TcpCounter,
-    endpoint::IncomingStream,
+    endpoint::{
+        IncomingStream,
+        TcpEndpoint, //
+    },
     tcp::Tcp, //
 };
 use crate::{
     conn::{
         ConnKey,
         Connection,
+        NoConnection,
         Node,
+        Request,
         ShownAddr,
         Transport, //
     },
@@ -67,6 +72,9 @@ const BACKLOG: c_int = 64;
 /// Number of accepted sockets without a connection.
 const EMBRYOS: usize = 64;
 
+/// Number of those that one peer may have.
+const OF_PEER: usize = 8;
+
 /// Sockets that one run of the work accepts.
 const BUDGET: usize = 64;
 
@@ -78,17 +86,43 @@ const CHECK_MS: u32 = 100;
 
 /// An accepted socket without a connection.
 struct Embryo {
-    socket: TcpSocket,
+    /// `None` once the connection has it.
+    socket: Option<TcpSocket>,
     key: ConnKey,
     since: u64,
     /// Its first header has arrived.
     is_valid: bool,
 }
 
+impl Embryo {
+    /// Looks for the first header. Returns `None` if it is there or may still come, and otherwise
+    /// the counter of the reason. May sleep.
+    fn look(&mut self) -> Option<TcpCounter> {
+        let mut header = [0; Header::LEN];
+        let socket = self.socket.as_ref().filter(|_| !self.is_valid)?;
+        match socket.peek(&mut header) {
+            TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
+                Ok(_) => {
+                    self.is_valid = true;
+                    None
+                }
+                Err(error) => {
+                    let shown = ShownAddr(self.key.faddr);
+                    pr_info_ratelimited!("refused a TCP connection from {}: {:?}\n", shown, error);
+                    Some(TcpCounter::ListenRefused)
+                }
+            },
+            TcpRead::Bytes(_) | TcpRead::Nothing => None,
+            TcpRead::End => Some(TcpCounter::ListenClosedStale),
+        }
+    }
+}
+
 /// Decision about an embryo.
 enum Verdict {
     Wait,
-    Request(Arc<Connection>),
+    /// Its connection has the socket.
+    Done,
     Drop(TcpCounter),
 }
 
@@ -154,14 +188,19 @@ impl TcpAcceptor {
         else {
             return;
         };
+        let mut failed = false;
         for left in (0..BUDGET).rev() {
-            if embryos.len() >= EMBRYOS && !self.make_room(embryos) {
+            if embryos.len() >= EMBRYOS && !self.make_room(embryos, |_| true) {
                 break;
             }
-            let Some(socket) = listener.accept() else {
-                break;
-            };
-            self.admit(embryos, socket);
+            match listener.accept() {
+                Ok(Some(socket)) => self.admit(embryos, socket),
+                Ok(None) => break,
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
             if left == 0 {
                 self.queue();
             }
@@ -170,27 +209,29 @@ impl TcpAcceptor {
         let mut index = 0;
         while let Some(embryo) = embryos.get_mut(index) {
             match self.judge(embryo, now) {
-                Verdict::Wait => index = index.saturating_add(1),
-                Verdict::Request(connection) => {
-                    if let Ok(embryo) = embryos.remove(index) {
-                        self.request(&connection, embryo);
-                    }
+                Verdict::Wait => {
+                    index = index.saturating_add(1);
+                    continue;
                 }
-                Verdict::Drop(counter) => {
-                    self.transport.counters.inc(counter);
-                    drop(embryos.remove(index));
-                }
+                Verdict::Done => {}
+                Verdict::Drop(counter) => self.transport.counters.inc(counter),
             }
+            drop(embryos.remove(index));
         }
-        if !embryos.is_empty() {
+        // No event reports what is due then.
+        if failed || !embryos.is_empty() {
             let queue = &self.transport.queue;
             queue.arm_unless_set::<_, 1>(self.clone(), CHECK_MS);
         }
     }
 
-    /// Drops the oldest embryo without a valid header. Returns `false` if there is none.
-    fn make_room(&self, embryos: &mut KVec<Embryo>) -> bool {
-        let oldest = embryos.iter().position(|embryo| !embryo.is_valid);
+    /// Drops the oldest embryo without a header among those that `may` accepts. Returns `false` if
+    /// there is none.
+    fn make_room(&self, embryos: &mut KVec<Embryo>, may: impl Fn(&Embryo) -> bool) -> bool {
+        let oldest = embryos.iter_mut().position(|embryo| {
+            // The header may have arrived since the last look.
+            may(embryo) && !embryo.is_valid && (embryo.look().is_some() || !embryo.is_valid)
+        });
         let Some(index) = oldest else {
             return false;
         };
@@ -223,47 +264,37 @@ impl TcpAcceptor {
             }
             return;
         }
-        let embryo = socket.watch(self.clone()).map(|()| Embryo {
-            socket,
+        let is_of_peer = |it: &Embryo| it.key.faddr == key.faddr;
+        let of_peer = embryos.iter().filter(|it| is_of_peer(it)).count();
+        if of_peer >= OF_PEER && !self.make_room(embryos, is_of_peer) {
+            return self.transport.counters.inc(TcpCounter::ListenRefused);
+        }
+        // Without memory for that, the periodic check looks at it.
+        let _ = socket.watch(self.clone());
+        let embryo = Embryo {
+            socket: Some(socket),
             key,
             since: time::monotonic_ns(),
             is_valid: false,
-        });
-        let pushed = embryo.and_then(|it| embryos.push(it, GFP_KERNEL).map_err(Error::from));
-        if pushed.is_err() {
+        };
+        if embryos.push_within_capacity(embryo).is_err() {
             self.transport.counters.inc(TcpCounter::ListenRefused);
         }
     }
 
     /// Looks at what has arrived from an embryo.
     fn judge(&self, embryo: &mut Embryo, now: u64) -> Verdict {
-        let mut header = [0; Header::LEN];
-        if !embryo.is_valid {
-            match embryo.socket.peek(&mut header) {
-                TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
-                    Ok(_) => embryo.is_valid = true,
-                    Err(error) => {
-                        let shown = ShownAddr(embryo.key.faddr);
-                        pr_info_ratelimited!(
-                            "refused a TCP connection from {}: {:?}\n",
-                            shown,
-                            error
-                        );
-                        return Verdict::Drop(TcpCounter::ListenRefused);
-                    }
-                },
-                TcpRead::Bytes(_) | TcpRead::Nothing => {}
-                TcpRead::End => return Verdict::Drop(TcpCounter::ListenClosedStale),
-            }
+        if let Some(counter) = embryo.look() {
+            return Verdict::Drop(counter);
         }
         if embryo.is_valid {
             let memory = || Ok(self.transport.memory().clone());
             return match self.node.connection(embryo.key, None, memory) {
-                Ok(connection) if connection.takes_request() => Verdict::Request(connection),
-                // The one before it is not handled yet. The peer's TCP has an acknowledgement of
-                // what has arrived, so it must not be dropped.
-                Ok(_) => Verdict::Wait,
-                Err(_) => Verdict::Drop(TcpCounter::ListenRefused),
+                Ok(connection) if self.request(&connection, embryo) => Verdict::Done,
+                Err(NoConnection::Full) => Verdict::Drop(TcpCounter::ListenRefused),
+                // The socket before it is not handled yet, or there is no memory. The peer's TCP
+                // has an acknowledgement of what has arrived, so it must not be dropped.
+                Ok(_) | Err(NoConnection::Failed(_)) => Verdict::Wait,
             };
         }
         match now.saturating_sub(embryo.since) > TIMEOUT_NS {
@@ -272,17 +303,31 @@ impl TcpAcceptor {
         }
     }
 
-    /// Passes a socket to its connection.
-    fn request(&self, connection: &Arc<Connection>, embryo: Embryo) {
-        let mut socket = embryo.socket;
-        socket.unwatch();
-        let incoming = KBox::new(IncomingStream::new(&self.transport, socket), GFP_KERNEL);
-        let Ok(incoming) = incoming else {
-            return self.transport.counters.inc(TcpCounter::ListenRefused);
-        };
-        if let Err(mut refused) = connection.request(incoming) {
-            refused.reject(connection);
+    /// Passes a socket to its connection. Returns `false`, and leaves it, if that takes none now or
+    /// there is no memory.
+    fn request(&self, connection: &Arc<Connection>, embryo: &mut Embryo) -> bool {
+        if !connection.takes_request() {
+            return false;
         }
+        let Ok(place) = KBox::<IncomingStream>::new_uninit(GFP_KERNEL) else {
+            return false;
+        };
+        let Ok(endpoint) = TcpEndpoint::passive(&self.transport, connection) else {
+            return false;
+        };
+        let Some(mut socket) = embryo.socket.take() else {
+            return false;
+        };
+        socket.unwatch();
+        let mut parts = Some((place, socket, endpoint));
+        let taken = connection.request_with(|| {
+            let (place, socket, endpoint) = parts.take()?;
+            let request: KBox<dyn Request> = place.write(IncomingStream::new(socket, endpoint));
+            Some(request)
+        });
+        // The connection has been forgotten just now, and a new one will take the socket.
+        embryo.socket = parts.map(|(_, socket, _)| socket);
+        taken
     }
 }
 

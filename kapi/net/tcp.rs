@@ -290,22 +290,31 @@ impl TcpSocket {
         Ok(socket)
     }
 
-    /// Accepts a connection. Returns `None` if there is none, or it has failed meanwhile.
+    /// Accepts a connection. Returns `None` if there is none. After an error one may wait that no
+    /// event reports.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    /// - `ENFILE`
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn accept(&self) -> Option<Self> {
+    pub(crate) fn accept(&self) -> Result<Option<Self>> {
         let mut raw = ptr::null_mut();
         // SAFETY: By the type invariants the socket is alive. The function writes to `raw`.
-        to_result(unsafe { bindings::rds_rust_tcp_accept(self.raw.as_ptr(), &mut raw) }).ok()?;
+        match to_result(unsafe { bindings::rds_rust_tcp_accept(self.raw.as_ptr(), &mut raw) }) {
+            Err(error) if error == EAGAIN => return Ok(None),
+            result => result?,
+        }
         // INVARIANT: The new socket has no other owner, and no hook.
         let socket = Self {
-            raw: NonNull::new(raw)?,
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
             hook: None,
         };
         socket.tune();
-        Some(socket)
+        Ok(Some(socket))
     }
 
     /// Reports the events of the socket to `events`, instead of an earlier receiver. Events that

@@ -96,7 +96,7 @@ mod suite {
             port: PORT,
             scope: 0,
         })?;
-        let mut right = accepting.until(|| listener.accept())?;
+        let mut right = accepting.until(|| listener.accept().ok().flatten())?;
         right.watch(right_events.clone())?;
         left_events.until(|| (left.state() == TcpState::Open).then_some(()))?;
         Ok(Ends {
