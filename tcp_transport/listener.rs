@@ -261,6 +261,9 @@ impl TcpAcceptor {
             let memory = || Ok(self.transport.memory().clone());
             if let Ok(connection) = self.node.connection(key, None, memory) {
                 connection.want();
+                // A connection that is up here is not up for the peer. Its answer to a frame on it
+                // is a reset.
+                connection.send_header();
             }
             return;
         }
