@@ -149,6 +149,14 @@ impl Connection {
         self.key.transport == TransportId::Tcp
     }
 
+    /// Counts something for which RDS over TCP has no counter, or one of its own.
+    #[inline]
+    pub(super) fn count_rdma(&self, counter: Counter) {
+        if !self.is_stream() {
+            self.node.stats.inc(counter);
+        }
+    }
+
     /// Notes a rejection of a local request by the peer itself, not by its CM, with this data. The
     /// event handler of the endpoint calls this, so there is one call at a time.
     pub(crate) fn note_rejection(&self, private_data: &[u8]) {

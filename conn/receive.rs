@@ -203,7 +203,7 @@ impl Connection {
     ) -> Result<(), ReceiveError> {
         self.try_receive(frame, taken)
             .inspect_err(|error| match error {
-                ReceiveError::NoMemory => self.node.stats.inc(Counter::IbRxAllocWait),
+                ReceiveError::NoMemory => self.count_rdma(Counter::IbRxAllocWait),
                 ReceiveError::Violation(violation) => self.note_violation(violation),
             })
     }
@@ -281,7 +281,7 @@ impl Connection {
             .map_err(Violation::Fragment)?;
         let complete = match step {
             Step::PureAck => {
-                self.node.stats.inc(Counter::IbAckReceived);
+                self.count_rdma(Counter::IbAckReceived);
                 Complete::Nothing
             }
             Step::Congestion { offset, last } => {

@@ -218,7 +218,7 @@ impl Connection {
         let delayed = tx.queue.ack_due;
         self.finish_and_unlock(tx, token);
         if delayed {
-            self.node.stats.inc(Counter::IbAckSendDelayed);
+            self.count_rdma(Counter::IbAckSendDelayed);
         }
     }
 

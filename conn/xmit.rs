@@ -227,7 +227,7 @@ fn add_frames<S: FrameSink>(
             }
             Some(pause) => {
                 if pause == Pause::NoRoom {
-                    connection.node.stats.inc(Counter::IbTxRingFull);
+                    connection.count_rdma(Counter::IbTxRingFull);
                 }
                 sink.resume_later();
                 return Ok(());
@@ -238,7 +238,7 @@ fn add_frames<S: FrameSink>(
                 copied = copied.saturating_add(bytes);
                 // Every frame carries an acknowledgement.
                 if core::mem::take(&mut queue.ack_due) {
-                    connection.node.stats.inc(Counter::IbAckSendPiggybacked);
+                    connection.count_rdma(Counter::IbAckSendPiggybacked);
                 }
                 queue.credits.spend();
             }
@@ -446,7 +446,7 @@ fn message_frame(
     let frame = match message.next_frame(part, size, sink.pools()) {
         Ok(frame) => frame,
         Err(FrameError::NoBuffer) => {
-            connection.node.stats.inc(Counter::IbTxAllocWait);
+            connection.count_rdma(Counter::IbTxAllocWait);
             sink.await_buffer(part.len);
             return Added::NoBuffer;
         }
@@ -491,7 +491,7 @@ fn congestion_frame(
     let offset = CONG_MAP_BYTES.saturating_sub(queue.cong_left);
     let len = queue.cong_left.min(sink.fragment().bytes());
     let Some(mut buf) = sink.pools().alloc_frame(len) else {
-        connection.node.stats.inc(Counter::IbTxAllocWait);
+        connection.count_rdma(Counter::IbTxAllocWait);
         sink.await_buffer(len);
         return Added::NoBuffer;
     };
@@ -527,11 +527,10 @@ fn ack_frame(
     ack: u64,
     sink: &mut impl FrameSink,
 ) -> Added {
-    let stats = &connection.node.stats;
     let pools = sink.pools();
     let Some(mut buf) = pools.alloc_frame(0) else {
         // The header stays due. The next frame carries its content, or the link tries again soon.
-        stats.inc(Counter::IbAckSendFailure);
+        connection.count_rdma(Counter::IbAckSendFailure);
         sink.await_buffer(0);
         return Added::Nothing;
     };
@@ -545,6 +544,6 @@ fn ack_frame(
     };
     header.emit(head);
     queue.ack_due = false;
-    stats.inc(Counter::IbAckSent);
+    connection.count_rdma(Counter::IbAckSent);
     add(sink, buf, Header::LEN as u32, true)
 }

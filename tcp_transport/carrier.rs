@@ -571,6 +571,7 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     fn await_buffer(&mut self, len: u32) {
+        self.carrier.transport.counters.inc(TcpCounter::TxAllocWait);
         // Called with `Path::tx` held, so no other length is stored meanwhile.
         let wanted = &self.carrier.wanted;
         if len.max(1) > wanted.load(Relaxed) {

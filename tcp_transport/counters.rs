@@ -36,6 +36,8 @@ counters! {
     ListenRefused => "tcp_listen_refused",
     /// Pauses of reading because there was no memory.
     RxAllocWait => "tcp_rx_alloc_wait",
+    /// Frames that wait because there was no memory.
+    TxAllocWait => "tcp_tx_alloc_wait",
 }
 
 /// The counters of the transport.
