@@ -394,14 +394,17 @@ impl Carrier {
         let mut guard = self.io.lock();
         let io = &mut *guard;
         if let Some(mut socket) = io.socket.take() {
-            if self.role == Role::WakeUp && !had_ended {
-                self.transport.counters.inc(TcpCounter::ConnectRaced);
-            }
             socket.unwatch();
-            let una = self.drain(&mut io.reader, &socket);
-            io.writer.note_una(una);
-            if io.reader.peer == PeerKind::Legacy {
-                self.take_acks(&mut io.writer);
+            if self.role == Role::WakeUp {
+                if !had_ended {
+                    self.transport.counters.inc(TcpCounter::ConnectRaced);
+                }
+            } else {
+                let una = self.drain(&mut io.reader, &socket);
+                io.writer.note_una(una);
+                if io.reader.peer == PeerKind::Legacy {
+                    self.take_acks(&mut io.writer);
+                }
             }
         }
         // The next endpoint needs the buffers of the messages for itself.
