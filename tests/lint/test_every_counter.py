@@ -24,6 +24,7 @@ STATS = (TOP / "stats/mod.rs").read_text()
 # {name: variant of Counter}.
 COUNTERS = {name: variant for variant, name in re.findall(r"^    (\w+) => \"(\w+)\",$", STATS, re.M)}
 POOLS = set(re.findall(r'"(ib_pool_\w+)"', (TOP / "recv_pool/counters.rs").read_text()))
+TCP = set(re.findall(r'=> "(tcp_\w+)"', (TOP / "tcp_transport/counters.rs").read_text()))
 DEVICES = set(re.findall(r'each\("(\w+)"', (TOP / "ib_transport/transport.rs").read_text()))
 
 
@@ -39,12 +40,12 @@ def counting():
 
 def test_found():
     assert len(COUNTERS) == len(re.findall(r" => \"", STATS)) > 100
-    assert len(POOLS) == 7 and len(DEVICES) == 1
+    assert len(POOLS) == 7 and len(TCP) == 8 and len(DEVICES) == 1
 
 
 def test_each_counts_in_a_test():
     silent = set(traffic.stay_zero(COUNTERS))
-    assert sorted((set(COUNTERS) | POOLS | DEVICES) - silent - counting()) == sorted(BEYOND)
+    assert sorted((set(COUNTERS) | POOLS | TCP | DEVICES) - silent - counting()) == sorted(BEYOND)
 
 
 def test_what_stays_zero_is_not_used():

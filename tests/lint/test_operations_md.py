@@ -13,12 +13,12 @@ TOP = Path(__file__).resolve().parents[2]
 PAGES = {x: (TOP / x).read_text() for x in (
     "README.md", *(f"Documentation/{x}.md" for x in ("operations", "programming", "security")))}
 ABI = (TOP / "Documentation/abi.md").read_text()
-SOURCES = "".join(x.read_text() for folder in ("stats", "recv_pool", "ib_transport") for x in (TOP / folder).rglob("*.rs"))
+SOURCES = "".join(x.read_text() for folder in ("stats", "recv_pool", "ib_transport", "tcp_transport") for x in (TOP / folder).rglob("*.rs"))
 ARGUMENTS = (TOP / "tools/rds-info/src/args.rs").read_text()
 # The rows of two tables: kinds of hogs, and the tests of their limits.
 HOGS = re.findall(r"^\| `(\w+)` \|.*\|.*\|.*\|$", PAGES["Documentation/security.md"], re.M)
 LIMITS = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|$", PAGES["Documentation/security.md"], re.M))
-NAME = r"`((?:conn|recv|send|cong|copy|ib)_[a-z0-9_]+)`"
+NAME = r"`((?:conn|recv|send|cong|copy|ib|tcp)_[a-z0-9_]+)`"
 
 
 def collected():

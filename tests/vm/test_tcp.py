@@ -4,9 +4,13 @@
 The addresses are on a wire without RDMA devices, so that both implementations choose TCP for them.
 """
 
+import time
+from contextlib import contextmanager
+
 import pytest
+from faults import faults_within, place_of_rust
 from rdsvm.cluster import must, wire_address
-from traffic import connection, counters, exchange, losing, messages, ping, ports, under_load, wait_for
+from traffic import counters, exchange, lose_filtered, messages, ping, unchanged, under_load, wait_for
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -66,11 +70,11 @@ def test_the_node_that_does_not_connect_sends_first(pair, tools, tcp, lower):
 
 @LOWER
 @pytest.mark.parametrize("sizes", ("mixed", "boundary", "1..64"))
-def test_streams(pair, tools, guest, tcp, lower, sizes):
+def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
     """Messages of 1 byte to 1 MiB in both directions at once arrive once and in order."""
     hosts = tcp(lower)
     before = [counters(m, guest) for m in pair]
-    exchange(tools, *zip(pair, hosts), count=messages("release", 400), sizes=sizes, sockets=4)
+    exchange(tools, *zip(pair, hosts), count=messages(flavor, 400), sizes=sizes, sockets=4)
     for m, old in zip(pair, before):
         now = counters(m, guest)
         rose = {x for x in now if now[x] > old[x]}
@@ -78,7 +82,7 @@ def test_streams(pair, tools, guest, tcp, lower, sizes):
         waits = {"tcp_write_space_calls"} if sizes != "1..64" else set()
         assert {"tcp_data_ready_calls"} | waits <= rose
         if m.impl == "rust":
-            assert now["ib_tx_packed"] == old["ib_tx_packed"]
+            unchanged(old, now, "ib_tx_packed", "ib_ack_sent", "ib_ack_send_piggybacked", "ib_ack_received")
 
 
 @pytest.mark.parametrize("victim", (0, 1))
@@ -107,17 +111,95 @@ def test_a_killed_socket(pair, tools, guest, tcp, lower):
     streams.finish()
 
 
+@contextmanager
+def with_netem(pair, options):
+    """Treats packets on the wire, both ways, with these options of netem."""
+    for m in pair:
+        m.run(f"tc qdisc replace dev {m.netdevs[WIRE]} root netem {options} limit 10000")
+    try:
+        yield
+    finally:
+        for m in pair:
+            m.run(f"tc qdisc del dev {m.netdevs[WIRE]} root")
+
+
 @LOWER
 def test_loss(pair, tools, tcp, lower):
     """The wire loses packets."""
     hosts = tcp(lower)
-    for m in pair:
-        m.run(f"tc qdisc replace dev {m.netdevs[WIRE]} root netem loss 3% reorder 5% duplicate 1% delay 2ms limit 10000")
-    try:
+    with with_netem(pair, "loss 3% reorder 5% duplicate 1% delay 2ms"):
         exchange(tools, *zip(pair, hosts), count=200, sockets=2)
+
+
+@LOWER
+def test_a_slow_wire(pair, tools, guest, tcp, lower):
+    """TCP has no room for most of the messages. The work of the endpoint runs only for an event of its
+    socket, and each run without room counts."""
+    hosts = tcp(lower)
+    before = [counters(m, guest) for m in pair]
+    with with_netem(pair, "rate 20mbit delay 2ms"):
+        exchange(tools, *zip(pair, hosts), count=10, sizes="1048576..1048576", sockets=1)
+    for m, old in zip(pair, before):
+        now = counters(m, guest)
+        assert now["tcp_sndbuf_full"] > old["tcp_sndbuf_full"]
+        risen = {x: now[x] - old[x] for x in ("tcp_sndbuf_full", "tcp_data_ready_calls", "tcp_write_space_calls")}
+        if m.impl == "rust":
+            # Messages and acknowledgements cause a few runs, too.
+            events = risen["tcp_data_ready_calls"] + risen["tcp_write_space_calls"]
+            assert risen["tcp_sndbuf_full"] < 2 * events + 1000, risen
+
+
+@pytest.mark.pairs("rust-rust")
+def test_the_peer_connects_meanwhile(pair, tools, guest, tcp):
+    """The connection that wakes a peer up does not get through, and the peer connects by itself."""
+    hosts = tcp(0)
+    a, b = pair
+    before = counters(b, guest)["tcp_connect_raced"]
+    lost = lose_filtered(b, b.netdevs[WIRE], f"u32 match ip dport {RDS_TCP_PORT} 0xffff flowid 1:3")
+    try:
+        waking = b.start([tools / "rds-ping", "-c", 1, "-W", "60", "-I", hosts[1], hosts[0]])
+        deadline = time.monotonic() + 60
+        while lost() == 0:
+            assert time.monotonic() < deadline, "no connection"
+            time.sleep(0.01)
+        ping(tools, a, hosts[1], hosts[0])
+        waking.wait(60, check=True)
     finally:
-        for m in pair:
-            m.run(f"tc qdisc del dev {m.netdevs[WIRE]} root")
+        b.run(f"tc qdisc del dev {b.netdevs[WIRE]} root")
+    assert counters(b, guest)["tcp_connect_raced"] > before
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_receiving_finds_no_memory(pair, tools, guest, tcp):
+    """The work of an endpoint finds no memory for what it receives and sends. It goes on when there is
+    some, on the same connection."""
+    hosts = tcp(0)
+    b = pair[1]
+    work = place_of_rust(b, r"13tcp_transport7carrier.*7Carrier5serve$")
+    # Their end, with pings whose answers would find no memory, is far away.
+    streams = under_load(tools, guest, *zip(pair, hosts), node=b, netdev=b.netdevs[WIRE], count=500, sockets=2)
+    before = counters(b, guest)
+    with faults_within(b, work, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+    streams.finish()
+    unchanged(before, counters(b, guest), "conn_reset", "ib_rx_alloc_wait")
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_sending_finds_no_memory(pair, tools, guest, tcp):
+    """The first congestion map finds no buffer while it is sent. The work of the endpoint makes room."""
+    hosts = tcp(0)
+    a, b = pair
+    a.forget("tcp=1")
+    before = counters(a, guest)
+    sending = place_of_rust(a, r"13tcp_transport7carrier.*7TcpLink.*4Link8transmit$")
+    with faults_within(a, sending, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        ping(tools, a, hosts[1], hosts[0])
+    now = counters(a, guest)
+    assert now["tcp_tx_alloc_wait"] > before["tcp_tx_alloc_wait"]
+    unchanged(before, now, "ib_tx_alloc_wait")
 
 
 @pytest.mark.pairs("rust-rust")
