@@ -15,6 +15,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 EXAMPLES = TOP / "examples/monitoring"
 STATS = (TOP / "stats/mod.rs").read_text()
+TCP = (TOP / "tcp_transport/counters.rs").read_text()
 SOURCES = {x: (TOP / f"tools/rds-info/src/{x}.rs").read_text() for x in ("counters", "metrics", "report")}
 # {name: (meaning, text)} of rds-info.
 WORDS = {name: (meaning, text) for name, meaning, text in re.findall(
@@ -24,11 +25,12 @@ WORDS = {name: (meaning, text) for name, meaning, text in re.findall(
 def module():
     """Returns {name: comment} of all counters of the module."""
     found, comment = {}, []
-    for line in STATS[STATS.index("\ncounters! {"):].split("\n}\n")[0].splitlines():
-        if line.strip().startswith("///"):
-            comment.append(line.strip()[3:].strip())
-        elif counter := re.match(r'    \w+ => "(\w+)",', line):
-            found[counter[1]], comment = " ".join(comment), []
+    for text in (STATS, TCP):
+        for line in text[text.index("\ncounters! {"):].split("\n}\n")[0].splitlines():
+            if line.strip().startswith("///"):
+                comment.append(line.strip()[3:].strip())
+            elif counter := re.match(r'    \w+ => "(\w+)",', line):
+                found[counter[1]], comment = " ".join(comment), []
     for path, pattern in (("recv_pool/counters.rs", r'"(ib_pool_\w+)"'), ("ib_transport/transport.rs", r'each\("(\w+)"')):
         found |= dict.fromkeys(re.findall(pattern, (TOP / path).read_text()), "")
     return found

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The counters in words: a sentence about each, for `--drops` and for the help of metrics.
 //!
-//! The texts are those of `stats/mod.rs` where it has one. `tests/lint/test_monitoring_examples.py`
-//! compares the two, so the table has each counter of the module.
+//! The texts are those of `stats/mod.rs` and `tcp_transport/counters.rs` where these have one.
+//! `tests/lint/test_monitoring_examples.py` compares them, so the table has each counter of the
+//! module.
 
 use std::fmt::{self, Write};
 
@@ -148,6 +149,14 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("ib_pool_small_shards", Meaning::Event, "Shards of the pools that are smaller than the preferred size, for lack of memory."),
     ("ib_pool_shrunk_bytes", Meaning::Event, "Bytes that the pools returned to the kernel at its request."),
     ("ib_mr_kept", Meaning::Gauge, "Memory regions that a device did not release."),
+    ("tcp_data_ready_calls", Meaning::Event, "Events that bytes have arrived."),
+    ("tcp_write_space_calls", Meaning::Event, "Events that there is room, or that the peer's TCP has acknowledged bytes."),
+    ("tcp_sndbuf_full", Meaning::Event, "Sends for which TCP had no room."),
+    ("tcp_connect_raced", Meaning::Event, "Attempts to wake a peer up that it did not answer: it had connected meanwhile, or is silent."),
+    ("tcp_listen_closed_stale", Meaning::Event, "Connections of peers that ended before their first header."),
+    ("tcp_listen_refused", Meaning::Drop, "Connections of peers that sent no valid header in time, or were too many."),
+    ("tcp_rx_alloc_wait", Meaning::Event, "Pauses of reading because there was no memory."),
+    ("tcp_tx_alloc_wait", Meaning::Event, "Frames that wait because there was no memory."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.
