@@ -163,14 +163,15 @@ impl Node {
         };
         let mut connections = self.connections.lock();
         let now = &mut *connections;
-        // The table is locked, so no lookup finds a connection that has ended. A pending request
-        // may be the peer's reaction to the closing above, so it does not count then.
-        let may = worker.is_down()
-            && (when == When::Always || now.tree.is_near_limit(&connection.key))
-            && (closed || connection.path.request.lock().is_none());
+        // The table is locked, so no lookup finds a connection that has ended.
+        let may =
+            worker.is_down() && (when == When::Always || now.tree.is_near_limit(&connection.key));
+        // A pending request may be the peer's reaction to the closing above, so it does not count
+        // then. Over TCP it may have messages already, which the peer counts as delivered.
+        let rejects = closed && !connection.is_stream();
         let can_keep = place.is_some() && now.positions.has_room(&connection.key);
         let last = if may {
-            connection.path.end(can_keep)
+            connection.path.end(can_keep, rejects)
         } else {
             None
         };
@@ -301,10 +302,11 @@ impl Path {
     }
 
     /// Ends the connection if nothing has happened since the last check. Returns `None` if
-    /// something has, or if a position must be kept and `can_keep` is `false`.
+    /// something has, if a position must be kept and `can_keep` is `false`, or if a request is
+    /// pending and `rejects` is `false`.
     ///
     /// The connection is down, and the caller holds the worker lock.
-    fn end(&self, can_keep: bool) -> Option<Last> {
+    fn end(&self, can_keep: bool, rejects: bool) -> Option<Last> {
         let tx = self.tx.lock();
         let rx = self.rx.lock();
         let marks = marks(&tx, &rx);
@@ -316,6 +318,9 @@ impl Path {
         }
         // Code that queues a message or a request checks the event under one of these locks.
         let request = self.request.lock();
+        if request.is_some() && !rejects {
+            return None;
+        }
         let ended = self.tx.end(&tx, || self.set_event(PathEvent::Stop));
         drop(request);
         ended.then_some(Last {
