@@ -252,7 +252,11 @@ void rds_rust_tcp_detach(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 
-	/* The socket lock excludes a function that the stack has read before it is replaced. */
+	/*
+	 * The socket lock excludes a function that the stack has read before it is replaced. That of
+	 * a listener is called without it, under RCU, and finds no hook. The kernel waits for RCU
+	 * before it frees the text of a module.
+	 */
 	lock_sock(sk);
 	write_lock_bh(&sk->sk_callback_lock);
 	rcu_assign_sk_user_data(sk, NULL);
