@@ -188,6 +188,21 @@ mod suite {
     }
 
     #[test]
+    fn a_closed_window_stays_closed() -> Result {
+        let ends = connected()?;
+        ends.right.close_window();
+        let mut chunk = KVec::from_elem(7u8, 64 << 10, GFP_KERNEL)?;
+        let mut received = 0;
+        for _ in 0..256 {
+            send(&ends.left, &[&chunk])?;
+            received += bytes(ends.right.recv(&mut chunk)).unwrap_or(0);
+        }
+        // 16 MiB were to be sent, and the first window is far smaller.
+        assert!(received < 1 << 20);
+        Ok(())
+    }
+
+    #[test]
     fn the_acknowledgement_of_tcp_is_an_event() -> Result {
         let ends = connected()?;
         let first = ends.left.snd_una();

@@ -215,6 +215,20 @@ def test_one_side_restarts(pair, tools, tcp, lower):
 
 
 @pytest.mark.pairs("rust-rust")
+@LOWER
+def test_unload_under_traffic(pair, tools, guest, tcp, lower):
+    """A module is unloaded while messages are under way both ways."""
+    hosts = tcp(lower)
+    ends = list(zip(pair, hosts))
+    for unloaded in range(2):
+        under_load(tools, guest, *ends, node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000, sockets=4)
+        for m in pair:
+            m.stop_all()
+        pair[unloaded].forget("tcp=1")
+        exchange(tools, *ends, count=50)
+
+
+@pytest.mark.pairs("rust-rust")
 def test_selection(pair, guest, tcp):
     """The selection of a transport, and which one an address has."""
     host, _ = tcp(0)
