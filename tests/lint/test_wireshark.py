@@ -68,7 +68,8 @@ EXTENSIONS = {
     3: ("0102030405060708", {"rkey": "0x01020304", "offset": "0x05060708"}),
     4: ("0000030002000000", {"bytes": "768", "direction": "2"}), 5: ("0008", {"paths": "8"}),
     6: ("0a0b0c0d", {"generation": "0x0a0b0c0d"}),
-    7: ("80000001", {"capabilities": "0x80000001", "capabilities.packed": "1", "capabilities.heartbeat": "1"}),
+    7: ("c0000001", {"capabilities": "0xc0000001", "capabilities.packed": "1", "capabilities.tcp_ack": "1",
+                     "capabilities.heartbeat": "1"}),
     8: ("05", {"sport_idx": "5"}), 9: ("0102030401000000", {"crc": "0x01020304", "crc.enabled": "1"})}
 
 
@@ -210,10 +211,12 @@ def test_tcp(ends, size, read, errors):
         data.append(frames.congestion(ports(4, 65535), size=8192)[0])
     capture = Capture()
     capture.stream(*ends, 40000, 16385, b"".join(data), size)
-    capture.stream(*ends[::-1], 16385, 40000, frames.message(1, sport=0, dport=1, ext=frames.extension(5)), size)
+    # C RDS ignores a congestion update without a map, so it is an acknowledgement.
+    answers = frames.message(1, sport=0, dport=1, ext=frames.extension(5)) + frames.header(ack=3, flags=frames.CONG)
+    capture.stream(*ends[::-1], 16385, 40000, answers, size)
     found = ",".join(x for x, in read(capture, "af_rds.kind")).split(",")
     wanted = ["Multipath probe", "Message", "Ping", "Congestion update"][:len(data)]
-    assert found == [*wanted, "Multipath answer"]
+    assert found == [*wanted, "Multipath answer", "Acknowledgement"]
     assert ",".join(x for x, in read(capture, "af_rds.ext.paths", shown="af_rds.ext.paths")) == "8,0"
     if size > 1:
         assert read(capture, "af_rds.map.port", shown="af_rds.map.port") == [("4,65535",)]

@@ -64,6 +64,7 @@ local f = {
     ext_generation = ProtoField.uint32("af_rds.ext.generation", "Generation", base.HEX),
     ext_capabilities = ProtoField.uint32("af_rds.ext.capabilities", "Capabilities", base.HEX),
     ext_packed = ProtoField.bool("af_rds.ext.capabilities.packed", "Packed frames", 32, nil, 0x80000000),
+    ext_tcp_ack = ProtoField.bool("af_rds.ext.capabilities.tcp_ack", "Acknowledgements over TCP", 32, nil, 0x40000000),
     ext_heartbeat = ProtoField.bool("af_rds.ext.capabilities.heartbeat", "Heartbeat", 32, nil, 1),
     ext_sport = ProtoField.uint8("af_rds.ext.sport_idx", "Value"),
     ext_crc = ProtoField.uint32("af_rds.ext.crc", "CRC", base.HEX),
@@ -186,7 +187,10 @@ end
 
 -- kind_of: returns the kind of a frame, from its header.
 local function kind_of(h)
-    if has(h.flags, CONG) then
+    if h.flags == CONG and h.len == 0 then
+        -- Over TCP, between nodes that acknowledge there. C RDS ignores it.
+        return "Acknowledgement"
+    elseif has(h.flags, CONG) then
         return "Congestion update"
     elseif h.none and h.len == 0 and h.sport == 0 and h.dport == 0 then
         return "Acknowledgement"
@@ -222,7 +226,8 @@ local EXTENSIONS = {
     [4] = { 8, { { f.ext_bytes, 0, 4 }, { f.ext_direction, 4, 1 } } },
     [5] = { 2, { { f.ext_paths, 0, 2 } } },
     [6] = { 4, { { f.ext_generation, 0, 4 } } },
-    [7] = { 4, { { f.ext_capabilities, 0, 4 }, { f.ext_packed, 0, 4 }, { f.ext_heartbeat, 0, 4 } } },
+    [7] = { 4, { { f.ext_capabilities, 0, 4 }, { f.ext_packed, 0, 4 }, { f.ext_tcp_ack, 0, 4 },
+        { f.ext_heartbeat, 0, 4 } } },
     [8] = { 1, { { f.ext_sport, 0, 1 } } },
     [9] = { 8, { { f.ext_crc, 0, 4 }, { f.ext_crc_used, 4, 1 } } },
 }
@@ -256,7 +261,7 @@ local function show_header(tvb, tree, h)
     local length = tree:add(f.len, tvb(16, 4))
     if h.len > MAX_MESSAGE then
         length:add_proto_expert_info(e.long)
-    elseif has(h.flags, CONG) and h.len ~= MAP then
+    elseif has(h.flags, CONG) and h.len ~= MAP and h.kind ~= "Acknowledgement" then
         length:add_proto_expert_info(e.map_len)
     end
     tree:add(f.sport, tvb(20, 2))
