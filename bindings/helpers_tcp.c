@@ -378,6 +378,28 @@ bool rds_rust_tcp_abort_if_read(struct socket *sock, u32 *snd_una)
 	return done;
 }
 
+/**
+ * rds_rust_tcp_abort_up_to() - reset a connection unless more bytes wait to be read
+ * @sock: connected socket
+ * @most: number of bytes that may be lost
+ *
+ * See rds_rust_tcp_abort_if_read() about the lock.
+ *
+ * Return: true if the connection was reset.
+ */
+bool rds_rust_tcp_abort_up_to(struct socket *sock, u32 most)
+{
+	struct sock *sk = sock->sk;
+	bool done;
+
+	lock_sock(sk);
+	done = (u32)tcp_inq(sk) <= most;
+	if (done)
+		sk->sk_prot->disconnect(sk, O_NONBLOCK);
+	release_sock(sk);
+	return done;
+}
+
 /* Resets a connection. What was not read is lost. */
 void rds_rust_tcp_abort(struct socket *sock)
 {

@@ -57,6 +57,7 @@ int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);
 void rds_rust_tcp_close_window(struct socket *sock);
+bool rds_rust_tcp_abort_up_to(struct socket *sock, u32 most);
 bool rds_rust_tcp_abort_if_read(struct socket *sock, u32 *snd_una);
 void rds_rust_tcp_abort(struct socket *sock);
 

@@ -194,6 +194,23 @@ pub(crate) fn acknowledges(bytes: &HeaderBytes) -> bool {
             .any(|it| matches!(it, Extension::CapBits(bits) if bits & CAP_TCP_ACK != 0))
 }
 
+/// Bytes of a stream that hold no message, if no header has arrived.
+pub(crate) const WITHOUT_HEADER: u32 = Header::LEN as u32 - 1;
+
+/// Returns the most bytes that a stream which begins with this valid header may have without
+/// holding a whole message. A peer that acknowledges sends messages again, so its have no limit.
+pub(crate) fn without_message(bytes: &HeaderBytes) -> u32 {
+    if acknowledges(bytes) {
+        return u32::MAX;
+    }
+    // CAST: a header has 48 bytes.
+    let first = len(bytes).saturating_add(Header::LEN as u32);
+    match flags(bytes) & Flags::CONG_BITMAP.bits() {
+        0 => first.saturating_sub(1),
+        _ => first.saturating_add(WITHOUT_HEADER),
+    }
+}
+
 /// Returns the fragment size for the frames of a message of `len` bytes, at most `most`.
 pub(crate) fn cut(len: u32, most: FragmentSize) -> FragmentSize {
     FragmentSize::at_least(len).min(most)

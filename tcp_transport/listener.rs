@@ -75,6 +75,10 @@ const EMBRYOS: usize = 64;
 /// Number of those that one peer may have.
 const OF_PEER: usize = 8;
 
+/// Number of those with messages that wait for room for a connection. The others are for peers that
+/// have one.
+const PARKED: usize = EMBRYOS / 2;
+
 /// Sockets that one run of the work accepts.
 const BUDGET: usize = 64;
 
@@ -92,6 +96,8 @@ struct Embryo {
     since: u64,
     /// Its first header has arrived.
     is_valid: bool,
+    /// Bytes from the peer that hold no message, and so may be lost.
+    may_lose: u32,
 }
 
 impl Embryo {
@@ -101,26 +107,43 @@ impl Embryo {
         let mut header = [0; Header::LEN];
         let socket = self.socket.as_ref().filter(|_| !self.is_valid)?;
         match socket.peek(&mut header) {
-            TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
-                Ok(_) => {
-                    self.is_valid = true;
-                    None
+            TcpRead::Bytes(Header::LEN) => {
+                let may_lose = tcp_stream::without_message(&header);
+                match tcp_stream::announced(&mut header) {
+                    Ok(_) => {
+                        self.is_valid = true;
+                        self.may_lose = may_lose;
+                        None
+                    }
+                    Err(error) => {
+                        let shown = ShownAddr(self.key.faddr);
+                        pr_info_ratelimited!(
+                            "refused a TCP connection from {}: {:?}\n",
+                            shown,
+                            error
+                        );
+                        Some(TcpCounter::ListenRefused)
+                    }
                 }
-                Err(error) => {
-                    let shown = ShownAddr(self.key.faddr);
-                    pr_info_ratelimited!("refused a TCP connection from {}: {:?}\n", shown, error);
-                    Some(TcpCounter::ListenRefused)
-                }
-            },
+            }
             TcpRead::Bytes(_) | TcpRead::Nothing => None,
             TcpRead::End => Some(TcpCounter::ListenClosedStale),
         }
+    }
+
+    /// Resets the connection, unless a message has arrived that the peer counts as delivered.
+    /// Returns `true` if it was reset. May sleep.
+    fn is_refused(&self) -> bool {
+        let refused = |socket: &TcpSocket| socket.abort_up_to(self.may_lose);
+        self.socket.as_ref().is_none_or(refused)
     }
 }
 
 /// Decision about an embryo.
 enum Verdict {
     Wait,
+    /// It has messages, and there is no room for a connection.
+    Park,
     /// Its connection has the socket.
     Done,
     Drop(TcpCounter),
@@ -206,14 +229,21 @@ impl TcpAcceptor {
             }
         }
         let now = time::monotonic_ns();
-        let mut index = 0;
-        while let Some(embryo) = embryos.get_mut(index) {
-            match self.judge(embryo, now) {
+        let (mut index, mut parked) = (0usize, 0usize);
+        while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
+            // The messages of an earlier socket come before those of a later one.
+            let follows = earlier.iter().any(|it| it.is_valid && it.key == embryo.key);
+            match self.judge(embryo, follows, now) {
                 Verdict::Wait => {
                     index = index.saturating_add(1);
                     continue;
                 }
+                Verdict::Park if parked < PARKED => {
+                    (index, parked) = (index.saturating_add(1), parked.saturating_add(1));
+                    continue;
+                }
                 Verdict::Done => {}
+                Verdict::Park => self.transport.counters.inc(TcpCounter::ListenRefused),
                 Verdict::Drop(counter) => self.transport.counters.inc(counter),
             }
             drop(embryos.remove(index));
@@ -230,7 +260,9 @@ impl TcpAcceptor {
     fn make_room(&self, embryos: &mut KVec<Embryo>, may: impl Fn(&Embryo) -> bool) -> bool {
         let oldest = embryos.iter_mut().position(|embryo| {
             // The header may have arrived since the last look.
-            may(embryo) && !embryo.is_valid && (embryo.look().is_some() || !embryo.is_valid)
+            may(embryo)
+                && !embryo.is_valid
+                && (embryo.look().is_some() || !embryo.is_valid && embryo.is_refused())
         });
         let Some(index) = oldest else {
             return false;
@@ -279,28 +311,37 @@ impl TcpAcceptor {
             key,
             since: time::monotonic_ns(),
             is_valid: false,
+            may_lose: tcp_stream::WITHOUT_HEADER,
         };
         if embryos.push_within_capacity(embryo).is_err() {
             self.transport.counters.inc(TcpCounter::ListenRefused);
         }
     }
 
-    /// Looks at what has arrived from an embryo.
-    fn judge(&self, embryo: &mut Embryo, now: u64) -> Verdict {
+    /// Looks at what has arrived from an embryo. `follows` says that one of the same connection
+    /// waits before it.
+    fn judge(&self, embryo: &mut Embryo, follows: bool, now: u64) -> Verdict {
         if let Some(counter) = embryo.look() {
             return Verdict::Drop(counter);
+        }
+        if follows {
+            return Verdict::Wait;
         }
         if embryo.is_valid {
             let memory = || Ok(self.transport.memory().clone());
             return match self.node.connection(embryo.key, None, memory) {
                 Ok(connection) if self.request(&connection, embryo) => Verdict::Done,
-                Err(NoConnection::Full) => Verdict::Drop(TcpCounter::ListenRefused),
+                Err(NoConnection::Full) => match embryo.is_refused() {
+                    true => Verdict::Drop(TcpCounter::ListenRefused),
+                    false => Verdict::Park,
+                },
                 // The socket before it is not handled yet, or there is no memory. The peer's TCP
                 // has an acknowledgement of what has arrived, so it must not be dropped.
                 Ok(_) | Err(NoConnection::Failed(_)) => Verdict::Wait,
             };
         }
-        match now.saturating_sub(embryo.since) > TIMEOUT_NS {
+        let is_late = now.saturating_sub(embryo.since) > TIMEOUT_NS;
+        match is_late && embryo.is_refused() {
             true => Verdict::Drop(TcpCounter::ListenRefused),
             false => Verdict::Wait,
         }

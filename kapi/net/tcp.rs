@@ -520,6 +520,17 @@ impl TcpSocket {
         done.then_some(una)
     }
 
+    /// Resets the connection unless more than `most` bytes wait to be read. Returns `true` if it
+    /// was reset. The peer's TCP has an acknowledgement of no other bytes then.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn abort_up_to(&self, most: u32) -> bool {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_abort_up_to(self.raw.as_ptr(), most) }
+    }
+
     /// Resets the connection.
     ///
     /// # Context

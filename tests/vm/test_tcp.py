@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from faults import faults_within, place_of_rust
 from rdsvm.cluster import must, wire_address
-from traffic import counters, exchange, lose_filtered, messages, ping, unchanged, under_load, wait_for
+from traffic import counters, exchange, lose_filtered, messages, ping, ports, unchanged, under_load, wait_for
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -258,3 +258,29 @@ def test_strangers(pair, tools, guest, tcp):
     strangers.wait(60, check=True)
     wait_for(a, guest, lambda now: now["tcp_listen_closed_stale"] > before["tcp_listen_closed_stale"])
     assert counters(a, guest)["tcp_listen_refused"] > before["tcp_listen_refused"]
+
+
+@pytest.mark.pairs("rust-rust")
+def test_messages_of_a_peer_without_room(pair, guest, tcp):
+    """A node with as many connections as allowed refuses those that hold no message. What the TCP of
+    a peer like C RDS has sent counts as delivered there, so it waits for room."""
+    hosts = tcp(1)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=1", "idle_secs=2")
+    port = ports()
+    nobody = f"{hosts[0].rpartition('.')[0]}.99"
+    filling = a.start(["python3", guest / "to_one.py", hosts[0], nobody, port])
+    filling.expect("^sent$")
+    receiving = a.start(["python3", guest / "receive.py", hosts[0], port, "hello 1", "hello 2"])
+    receiving.expect("^ready$")
+    before = counters(a, guest)
+    full = b.start(["python3", guest / "tcp_full.py", hosts[1], hosts[0], RDS_TCP_PORT, port])
+    full.expect("^refused$", timeout=60)
+    seen = counters(a, guest)
+    assert seen["tcp_listen_refused"] == before["tcp_listen_refused"] + 2
+    wait_for(a, guest, lambda now: now["conn_refused_limit"] > seen["conn_refused_limit"])
+    filling.write("", close=True)
+    filling.wait(60, check=True)
+    receiving.wait(60, check=True)
+    full.write("", close=True)
+    full.wait(60, check=True)

@@ -108,6 +108,24 @@ fn a_map_introduces_a_node_that_acknowledges() {
 }
 
 #[test]
+fn only_what_holds_no_message_may_be_lost() {
+    let of_c = Header {
+        exthdr: [0; exthdr::SPACE],
+        ..Header::congestion_update(0, 1)
+    };
+    // A part of the header behind the map.
+    let most = 48 + CONG_MAP_BYTES + 47;
+    assert_eq!(tcp_stream::without_message(&bytes(&of_c)), most);
+    assert_eq!(tcp_stream::without_message(&bytes(&header(1, 0))), 47);
+    assert_eq!(tcp_stream::without_message(&bytes(&header(1, 5))), 52);
+    // This peer sends again what was not delivered.
+    let mut map = bytes(&Header::congestion_update(0, 1));
+    let sent = Outgoing::new().push(&map, CONG_MAP_BYTES).unwrap();
+    map = sent.header.unwrap();
+    assert_eq!(tcp_stream::without_message(&map), u32::MAX);
+}
+
+#[test]
 fn others_acknowledge_nothing() {
     let of_c = Header {
         exthdr: [0; exthdr::SPACE],
