@@ -21,12 +21,18 @@ static void (*stock_data_ready)(struct sock *sk);
 static void (*stock_write_space)(struct sock *sk);
 static void (*stock_state_change)(struct sock *sk);
 
+/* The caller holds the lock of the callbacks, and RCU only if the stack does. */
+static struct rds_tcp_hook *hook_of(const struct sock *sk)
+{
+	return __locked_read_sk_user_data_with_flags(sk, 0);
+}
+
 static void report(struct sock *sk, enum rds_tcp_event event)
 {
 	struct rds_tcp_hook *hook;
 
 	read_lock_bh(&sk->sk_callback_lock);
-	hook = rcu_dereference_sk_user_data(sk);
+	hook = hook_of(sk);
 	if (hook)
 		hook->event(hook, event);
 	read_unlock_bh(&sk->sk_callback_lock);
@@ -47,7 +53,7 @@ static void write_space(struct sock *sk)
 	struct rds_tcp_hook *hook;
 
 	read_lock_bh(&sk->sk_callback_lock);
-	hook = rcu_dereference_sk_user_data(sk);
+	hook = hook_of(sk);
 	if (hook && (READ_ONCE(hook->each_ack) || sk_stream_is_writeable(sk))) {
 		if (sk->sk_socket)
 			clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
