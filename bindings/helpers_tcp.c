@@ -77,9 +77,9 @@ int rds_rust_tcp_create(bool v6, struct socket **out)
 	error = sock_create_kern(&init_net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (error)
 		return error;
-	WRITE_ONCE(stock_data_ready, sock->sk->sk_data_ready);
-	WRITE_ONCE(stock_write_space, sock->sk->sk_write_space);
-	WRITE_ONCE(stock_state_change, sock->sk->sk_state_change);
+	WRITE_ONCE(stock_data_ready, READ_ONCE(sock->sk->sk_data_ready));
+	WRITE_ONCE(stock_write_space, READ_ONCE(sock->sk->sk_write_space));
+	WRITE_ONCE(stock_state_change, READ_ONCE(sock->sk->sk_state_change));
 	*out = sock;
 	return 0;
 }
@@ -180,9 +180,9 @@ int rds_rust_tcp_accept(struct socket *listener, struct socket **out)
 	/* The functions of the listener were copied, but not its hook. */
 	sk = sock->sk;
 	write_lock_bh(&sk->sk_callback_lock);
-	sk->sk_data_ready = READ_ONCE(stock_data_ready);
-	sk->sk_write_space = READ_ONCE(stock_write_space);
-	sk->sk_state_change = READ_ONCE(stock_state_change);
+	WRITE_ONCE(sk->sk_data_ready, READ_ONCE(stock_data_ready));
+	WRITE_ONCE(sk->sk_write_space, READ_ONCE(stock_write_space));
+	WRITE_ONCE(sk->sk_state_change, READ_ONCE(stock_state_change));
 	write_unlock_bh(&sk->sk_callback_lock);
 	*out = sock;
 	return 0;
@@ -242,9 +242,9 @@ void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook)
 
 	write_lock_bh(&sk->sk_callback_lock);
 	__rcu_assign_sk_user_data_with_flags(sk, hook, SK_USER_DATA_NOCOPY);
-	sk->sk_data_ready = data_ready;
-	sk->sk_write_space = write_space;
-	sk->sk_state_change = state_change;
+	WRITE_ONCE(sk->sk_data_ready, data_ready);
+	WRITE_ONCE(sk->sk_write_space, write_space);
+	WRITE_ONCE(sk->sk_state_change, state_change);
 	write_unlock_bh(&sk->sk_callback_lock);
 }
 
@@ -266,9 +266,9 @@ void rds_rust_tcp_detach(struct socket *sock)
 	lock_sock(sk);
 	write_lock_bh(&sk->sk_callback_lock);
 	rcu_assign_sk_user_data(sk, NULL);
-	sk->sk_data_ready = READ_ONCE(stock_data_ready);
-	sk->sk_write_space = READ_ONCE(stock_write_space);
-	sk->sk_state_change = READ_ONCE(stock_state_change);
+	WRITE_ONCE(sk->sk_data_ready, READ_ONCE(stock_data_ready));
+	WRITE_ONCE(sk->sk_write_space, READ_ONCE(stock_write_space));
+	WRITE_ONCE(sk->sk_state_change, READ_ONCE(stock_state_change));
 	write_unlock_bh(&sk->sk_callback_lock);
 	release_sock(sk);
 }
@@ -292,7 +292,7 @@ enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock)
 	}
 }
 
-/* Whether a send that takes nothing lacks memory, and not room: no acknowledgement ends that. */
+/* Tells whether there is room. A send that takes nothing then lacks memory. */
 bool rds_rust_tcp_is_writable(const struct socket *sock)
 {
 	return sk_stream_is_writeable(sock->sk);
