@@ -54,7 +54,8 @@ static void write_space(struct sock *sk)
 
 	read_lock_bh(&sk->sk_callback_lock);
 	hook = hook_of(sk);
-	if (hook && (READ_ONCE(hook->each_ack) || sk_stream_is_writeable(sk))) {
+	if (hook && !READ_ONCE(hook->sending) &&
+	    (READ_ONCE(hook->each_ack) || sk_stream_is_writeable(sk))) {
 		if (sk->sk_socket)
 			clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 		hook->event(hook, RDS_TCP_WRITABLE);
@@ -301,17 +302,31 @@ bool rds_rust_tcp_is_writable(const struct socket *sock)
 /**
  * rds_rust_tcp_send() - send without waiting
  * @sock: connected socket
+ * @hook: its receiver of events, or NULL
  * @vec: pieces to send
  * @count: number of pieces
  * @len: sum of their lengths
  *
+ * TCP itself reports room if it finds no memory and has nothing in flight. That would make the
+ * caller try again at once, so nothing is reported meanwhile. The caller looks whether there is
+ * room instead.
+ *
  * Return: the number of bytes that TCP has taken, -EAGAIN if there is no room, or an error.
  */
-int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_t len)
+int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kvec *vec,
+		      size_t count, size_t len)
 {
 	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+	int sent;
 
-	return kernel_sendmsg(sock, &msg, vec, count, len);
+	if (hook)
+		WRITE_ONCE(hook->sending, true);
+	sent = kernel_sendmsg(sock, &msg, vec, count, len);
+	if (hook)
+		WRITE_ONCE(hook->sending, false);
+	/* Before the caller looks for room. Pairs with tcp_check_space(). */
+	smp_mb();
+	return sent;
 }
 
 /**

@@ -27,6 +27,8 @@ struct rds_tcp_hook {
 	void (*event)(struct rds_tcp_hook *hook, enum rds_tcp_event event);
 	/* Report each acknowledgement of the peer's TCP, not only that there is room. */
 	bool each_ack;
+	/* Report no room: a send is under way. */
+	bool sending;
 };
 
 /* An address and a port in host byte order. IPv4 as an IPv4-mapped address. */
@@ -52,7 +54,8 @@ void rds_rust_tcp_detach(struct socket *sock);
 void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on);
 enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock);
 bool rds_rust_tcp_is_writable(const struct socket *sock);
-int rds_rust_tcp_send(struct socket *sock, struct kvec *vec, size_t count, size_t len);
+int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kvec *vec,
+		      size_t count, size_t len);
 int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);

@@ -100,6 +100,7 @@ impl Writer {
         stage: &SpinLockBh<FrameStage>,
         counters: &TcpCounters,
     ) -> Result<Written> {
+        let mut has_retried = false;
         loop {
             if self.at >= self.batch.len() {
                 self.batch.clear();
@@ -125,13 +126,18 @@ impl Writer {
             }
             let taken = socket.send(&mut pieces)?;
             if taken == 0 {
-                // With room left it is memory that is missing.
                 if socket.is_writable() {
+                    // The peer's TCP may have made room meanwhile, of which no event was reported.
+                    if !core::mem::replace(&mut has_retried, true) {
+                        continue;
+                    }
+                    // With room left it is memory that is missing.
                     return Ok(Written::NoMemory);
                 }
                 counters.inc(TcpCounter::SndbufFull);
                 return Ok(Written::Blocked);
             }
+            has_retried = false;
             self.advance(taken);
         }
     }

@@ -135,7 +135,8 @@ impl<E: TcpEvents> AnyHook for Hook<E> {
     }
 }
 
-// SAFETY: The C structure is only used by the callbacks, which lock the socket's callbacks.
+// SAFETY: The C structure has a constant, and flags that are read and written with READ_ONCE() and
+// WRITE_ONCE().
 unsafe impl<E: TcpEvents> Send for Hook<E> {}
 // SAFETY: As above.
 unsafe impl<E: TcpEvents> Sync for Hook<E> {}
@@ -406,8 +407,8 @@ impl TcpSocket {
         }
     }
 
-    /// Sends a batch, as far as there is room. Returns the number of bytes. If it is not all, there
-    /// will be an event.
+    /// Sends a batch, as far as there is room. Returns the number of bytes. If it is 0, there will
+    /// be an event, unless [`Self::is_writable`] returns `true` afterwards.
     ///
     /// # Errors
     ///
@@ -417,11 +418,13 @@ impl TcpSocket {
     ///
     /// May sleep.
     pub(crate) fn send(&self, batch: &mut SendBatch<'_>) -> Result<usize> {
-        // SAFETY: The socket is alive by the type invariants. The pieces are alive as long as the
-        // batch.
+        let hook = self.hook.as_ref().map_or(ptr::null_mut(), |it| it.raw());
+        // SAFETY: Socket and hook are alive by the type invariants. The pieces are alive as long as
+        // the batch.
         let sent = unsafe {
             bindings::rds_rust_tcp_send(
                 self.raw.as_ptr(),
+                hook,
                 batch.pieces.as_mut_ptr(),
                 batch.count,
                 batch.len,

@@ -181,7 +181,10 @@ def test_receiving_finds_no_memory(pair, tools, guest, tcp):
     streams = under_load(tools, guest, *zip(pair, hosts), node=b, netdev=b.netdevs[WIRE], count=500, sockets=2)
     before = counters(b, guest)
     with faults_within(b, work, "failslab", "fail_page_alloc", probability=100, min_order=0):
-        wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+        first = wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+        # TCP tells its caller that there is room when it has no memory.
+        last = wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > first["tcp_rx_alloc_wait"] + 50)
+        assert last["tcp_write_space_calls"] < first["tcp_write_space_calls"] + 25
     streams.finish()
     unchanged(before, counters(b, guest), "conn_reset", "ib_rx_alloc_wait")
 
