@@ -211,16 +211,18 @@ impl TcpAcceptor {
         else {
             return;
         };
-        let mut failed = false;
+        // Sockets that no event reports may wait to be accepted.
+        let mut more = false;
         for left in (0..BUDGET).rev() {
             if embryos.len() >= EMBRYOS && !self.make_room(embryos, |_| true) {
+                more = true;
                 break;
             }
             match listener.accept() {
                 Ok(Some(socket)) => self.admit(embryos, socket),
                 Ok(None) => break,
                 Err(_) => {
-                    failed = true;
+                    more = true;
                     break;
                 }
             }
@@ -249,7 +251,7 @@ impl TcpAcceptor {
             drop(embryos.remove(index));
         }
         // No event reports what is due then.
-        if failed || !embryos.is_empty() {
+        if more || !embryos.is_empty() {
             let queue = &self.transport.queue;
             queue.arm_unless_set::<_, 1>(self.clone(), CHECK_MS);
         }
