@@ -243,9 +243,12 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
     match cmd as c_int {
         SIOCRDSSETTOS => {
             let tos: u8 = user::read(arg as u64)?;
-            // As in C RDS, the socket must have a transport that supports types of service.
-            if transport(sk) != Some(TransportId::Ib) {
-                return Err(ENOTTY);
+            // As in C RDS, the socket must have a transport that takes types of service. TCP takes
+            // each for 0.
+            match transport(sk) {
+                Some(TransportId::Ib) => {}
+                Some(TransportId::Tcp) => return Ok(0),
+                Some(TransportId::Loop) | None => return Err(ENOTTY),
             }
             // The type of service can be set only once.
             if sk.tos.cmpxchg(0, tos.into(), Relaxed).is_err() {

@@ -289,7 +289,12 @@ fn route(
         net: sk.net,
         laddr: bound.addr,
         faddr: peer.addr,
-        tos: sk.tos(),
+        // TCP has no types of service, as on C. A socket may have got one before its bind.
+        tos: if transport == TransportId::Ib {
+            sk.tos()
+        } else {
+            0
+        },
         scope: if peer.scope != 0 {
             peer.scope
         } else {

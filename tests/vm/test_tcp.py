@@ -234,14 +234,14 @@ def test_unload_under_traffic(pair, tools, guest, tcp, lower):
 @pytest.mark.pairs("rust-rust")
 def test_selection(pair, guest, tcp):
     """The selection of a transport, and which one an address has."""
-    host, _ = tcp(0)
-    pair[0].run(["python3", guest / "transport.py", host, wire_address(0, 1)])
+    host, peer = tcp(0)
+    pair[0].run(["python3", guest / "transport.py", host, wire_address(0, 1), peer])
 
 
 @pytest.mark.pairs("rust-rust")
 def test_off_by_default(pair, guest):
     """Without the parameter nobody listens, and no program can select TCP."""
-    assert f":{RDS_TCP_PORT} " not in pair[0].run("cat /proc/net/tcp /proc/net/tcp6; true").out
+    assert f":{RDS_TCP_PORT:04X} " not in pair[0].run("cat /proc/net/tcp /proc/net/tcp6; true").out
     result = pair[0].run(["python3", "-c", "import sys; sys.path.insert(0, sys.argv[1])\n"
                           "from rds import *\nSock().setsockopt(SOL_RDS, SO_RDS_TRANSPORT, 2)", guest], check=False)
     assert "Errno 92" in result.err, str(result)

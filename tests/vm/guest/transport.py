@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""transport.py HOST RDMA_HOST: which transport a socket gets at an address without an RDMA device and
+"""transport.py HOST RDMA_HOST PEER: which transport a socket gets at an address without an RDMA device and
 at one with a device, by itself and by selection."""
 
 import errno
 import sys
 
-from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock
+from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, connections
 
 IB, TCP = 0, 2
 
@@ -22,7 +22,7 @@ def bound(host, choice=None):
         return s.transport()
 
 
-host, rdma_host = sys.argv[1:]
+host, rdma_host, peer = sys.argv[1:]
 expected = {
     (host, None): "tcp",
     (host, TCP): "tcp",
@@ -39,3 +39,20 @@ expected = {
 found = {case: bound(*case) for case in expected}
 if found != expected:
     sys.exit(f"{ {case: found[case] for case in expected if found[case] != expected[case]} }")
+
+# A type of service that a socket got while RDMA was selected is none over TCP. The peer would take a
+# connection of its own for another end of the one that there is.
+with Sock() as s:
+    s.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, IB)
+    s.set_tos(5)
+    # The selection ends with a bind that fails.
+    try:
+        s.bind(rdma_host, 1)
+    except OSError as e:
+        assert e.errno == errno.EINVAL, e
+    s.bind(host)
+    assert s.transport() == "tcp", s.transport()
+    s.set_tos(7)
+    s.send(b"x", (peer, 4000))
+    types = {x.tos for x in connections() if x.local == host}
+    assert types == {0}, types
