@@ -277,6 +277,9 @@ pub(crate) struct Path {
     events: EventMask,
     /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
     pub(super) deadline: Atomic<u64>,
+    /// Time until which the peer counts as having something to send, in nanoseconds of the
+    /// monotonic clock. 0 if it does not.
+    pub(super) peer_waits_until: Atomic<u64>,
     /// Serialises walks that remove messages from the middle of the queues.
     #[pin]
     pub(super) cancel_lock: Mutex<()>,
@@ -301,6 +304,7 @@ impl Path {
             request <- new_spinlock_bh!(None, "Path::request"),
             events: EventMask::new(),
             deadline: Atomic::new(0),
+            peer_waits_until: Atomic::new(0),
             cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
         })
     }

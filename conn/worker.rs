@@ -55,6 +55,10 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
+/// Time in nanoseconds for which the peer counts as having something to send once it has asked for
+/// a connection.
+const PEER_WAITS_NS: u64 = 120_000_000_000;
+
 /// State that only the worker uses.
 pub(super) struct Worker {
     machine: Machine,
@@ -150,14 +154,32 @@ impl Connection {
         self.node.workers.enqueue::<_, 0>(self.clone());
     }
 
-    /// Requests a connection because there is something to send, here or at the peer.
+    /// Requests a connection because there is something to send.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn want(self: &Arc<Self>) {
+    pub(super) fn want(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Wanted);
         self.wake_worker();
+    }
+
+    /// Requests a connection because the peer has something to send. It may not ask again, so
+    /// attempts go on for [`PEER_WAITS_NS`].
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn want_for_peer(self: &Arc<Self>) {
+        let until = time::monotonic_ns().saturating_add(PEER_WAITS_NS);
+        self.path.peer_waits_until.store(until, Relaxed);
+        self.want();
+    }
+
+    /// Returns `true` if the peer has asked for a connection, and has had none since.
+    fn peer_waits(&self) -> bool {
+        let until = self.path.peer_waits_until.load(Relaxed);
+        until != 0 && time::monotonic_ns() < until
     }
 
     /// Requests a reset of the connection, if it is up.
@@ -269,7 +291,9 @@ impl Connection {
         };
         let inputs = Inputs {
             lower: self.is_lower(),
-            pending: self.path.is_pending() || (event == Event::Idle && self.path.operates()),
+            pending: self.path.is_pending()
+                || self.peer_waits()
+                || (event == Event::Idle && self.path.operates()),
             wait_ms,
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
@@ -486,6 +510,7 @@ impl Connection {
         };
         worker.attempt_logged = false;
         self.refusals.store(0, Relaxed);
+        self.path.peer_waits_until.store(0, Relaxed);
         self.fault_limiter.recover();
         self.path.fragment.store(link.fragment().bytes(), Relaxed);
         // An endpoint that has ended already may have ended because of a lack of memory.

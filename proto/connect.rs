@@ -224,7 +224,7 @@ impl Default for Timing {
 pub(crate) struct Inputs {
     /// The local address is lower than the peer's.
     pub(crate) lower: bool,
-    /// Messages wait to be sent or to be acknowledged.
+    /// Messages wait to be sent or to be acknowledged, or the peer has asked for the connection.
     pub(crate) pending: bool,
     /// 0 if an attempt may begin now. Otherwise the time in milliseconds after which the connection
     /// looks again, see [`super::attempts`]. It does not concern an attempt right after a loss.

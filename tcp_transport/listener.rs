@@ -294,7 +294,7 @@ impl TcpAcceptor {
             drop(socket);
             let memory = || Ok(self.transport.memory().clone());
             if let Ok(connection) = self.node.connection(key, None, memory) {
-                connection.want();
+                connection.want_for_peer();
                 // A connection that is up here is not up for the peer. Its answer to a frame on it
                 // is a reset.
                 connection.send_header();

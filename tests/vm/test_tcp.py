@@ -287,3 +287,17 @@ def test_messages_of_a_peer_without_room(pair, guest, tcp):
     receiving.wait(60, check=True)
     full.write("", close=True)
     full.wait(60, check=True)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_a_peer_that_asks_once(pair, guest, tcp):
+    """A peer like C RDS asks for a connection once, and the first attempts to reach it fail."""
+    hosts = tcp(0)
+    a, b = pair
+    b.forget()
+    before = counters(a, guest)
+    asking = b.start(["python3", guest / "tcp_wake.py", hosts[1], hosts[0], RDS_TCP_PORT])
+    asking.expect("^asked$")
+    wait_for(a, guest, lambda now: now["conn_attempt_failed"] > before["conn_attempt_failed"] + 1)
+    asking.write("\n")
+    asking.wait(60, check=True)

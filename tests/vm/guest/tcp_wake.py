@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0
+"""tcp_wake.py HOST PEER PORT: asks a node with a lower address once to connect, like C RDS, and listens
+only after the node has found nobody. The node must connect all the same."""
+
+import socket
+import sys
+
+host, peer, port = *sys.argv[1:3], int(sys.argv[3])
+try:
+    with socket.create_connection((peer, port), source_address=(host, 0)) as asking:
+        assert asking.recv(1) == b"", "the node has answered"
+except ConnectionResetError:
+    pass
+print("asked", flush=True)
+sys.stdin.readline()
+with socket.create_server((host, port)) as listener:
+    listener.settimeout(30)
+    listener.accept()[0].close()
