@@ -431,7 +431,7 @@ impl Carrier {
         socket.close_window();
         let (memory, counters) = (self.transport.memory(), &self.transport.counters);
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
-        while time::monotonic_ns() < deadline {
+        loop {
             match reader.run(socket, &self.connection, memory, counters, BUDGET) {
                 ReadStop::Nothing => {
                     if let Some(una) = socket.abort_if_read() {
@@ -439,8 +439,14 @@ impl Carrier {
                     }
                 }
                 ReadStop::Budget => {}
-                ReadStop::NoMemory => fsleep(Delta::from_millis(RETRY_MS.into())),
                 ReadStop::End => break,
+                // The peer sends again what it has no acknowledgement of.
+                ReadStop::NoMemory if reader.peer == PeerKind::Acknowledges => break,
+                ReadStop::NoMemory => fsleep(Delta::from_millis(RETRY_MS.into())),
+            }
+            if time::monotonic_ns() >= deadline {
+                self.connection.note_failure("drain", ENOMEM);
+                break;
             }
         }
         let una = socket.snd_una();
