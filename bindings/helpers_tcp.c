@@ -92,6 +92,8 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int user_timeout_ms, int sy
 	/* The task's page fragment may be in use by the caller of the worker. */
 	sk->sk_use_task_frag = false;
 	sk->sk_allocation = GFP_NOIO | __GFP_NOWARN;
+	/* Connections to different peers may have the same port. */
+	sock_set_reuseaddr(sk);
 	sock_no_linger(sk);
 	tcp_sock_set_nodelay(sk);
 	sock_set_keepalive(sk);

@@ -47,6 +47,9 @@ use kernel::{
     sync::Arc, //
 };
 
+/// Ports that one attempt to connect tries.
+const MOST_PORTS: u32 = 64;
+
 /// An endpoint.
 pub(super) struct TcpEndpoint {
     carrier: Arc<Carrier>,
@@ -95,7 +98,7 @@ impl TcpEndpoint {
 fn bind(socket: &TcpSocket, key: &ConnKey) -> Result {
     let (low, high) = local_ports();
     let random = time::random_u32();
-    for attempt in 0.. {
+    for attempt in 0..MOST_PORTS {
         let Some(port) = tcp_role::port(low, high, random, attempt) else {
             break;
         };

@@ -231,6 +231,32 @@ mod suite {
     }
 
     #[test]
+    fn connections_share_a_port() -> Result {
+        let addr = TcpAddr {
+            addr: HOST,
+            port: PORT - 1,
+            scope: 0,
+        };
+        let (first, second) = (TcpSocket::for_peer(HOST)?, TcpSocket::for_peer(HOST)?);
+        first.bind(&addr)?;
+        second.bind(&addr)?;
+        Ok(())
+    }
+
+    #[test]
+    fn few_unread_bytes_may_be_lost() -> Result {
+        let ends = connected()?;
+        assert_eq!(send(&ends.left, &[b"unread"])?, 6);
+        let mut to = [0; 16];
+        ends.right_events
+            .until(|| bytes(ends.right.peek(&mut to)).filter(|count| *count == 6))?;
+        assert!(!ends.right.abort_up_to(5));
+        assert!(ends.right.abort_up_to(6));
+        let ended = || (ends.left.state() == TcpState::Ended).then_some(());
+        ends.left_events.until(ended)
+    }
+
+    #[test]
     fn nobody_listens() -> Result {
         let events = Events::new()?;
         let mut socket = TcpSocket::for_peer(HOST)?;
