@@ -189,13 +189,14 @@ impl Carrier {
         role: Role,
     ) -> Result<Arc<Self>> {
         let (connection, transport) = (connection.clone(), transport.clone());
+        let carries = role != Role::WakeUp;
         let io = Io {
             socket: None,
-            reader: Reader::new()?,
-            writer: Writer::new(0)?,
+            reader: Reader::new(carries)?,
+            writer: Writer::new(carries)?,
             is_up: false,
         };
-        let stage = FrameStage::new()?;
+        let stage = FrameStage::new(carries)?;
         Arc::pin_init(
             pin_init!(Self {
                 connection,

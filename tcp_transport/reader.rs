@@ -128,11 +128,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Creates the receive side of a new socket. Fails only with `ENOMEM`. May sleep.
-    pub(super) fn new() -> Result<Self> {
+    /// Creates the receive side of a new socket, without memory unless it carries messages. Fails
+    /// only with `ENOMEM`. May sleep.
+    pub(super) fn new(carries: bool) -> Result<Self> {
+        let window = if carries { WINDOW } else { 0 };
         Ok(Self {
             window: Window {
-                bytes: KVec::from_elem(0, WINDOW, GFP_KERNEL)?,
+                bytes: KVec::from_elem(0, window, GFP_KERNEL)?,
                 at: 0,
                 end: 0,
             },

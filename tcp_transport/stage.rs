@@ -56,10 +56,12 @@ pub(super) struct FrameStage {
 }
 
 impl FrameStage {
-    /// Creates an empty stage. Fails only with `ENOMEM`. May sleep.
-    pub(super) fn new() -> Result<Self> {
-        let mut ring = KVec::with_capacity(FRAMES, GFP_KERNEL)?;
-        for _ in 0..FRAMES {
+    /// Creates an empty stage, with room only for a socket that carries messages. Fails only with
+    /// `ENOMEM`. May sleep.
+    pub(super) fn new(carries: bool) -> Result<Self> {
+        let frames = if carries { FRAMES } else { 0 };
+        let mut ring = KVec::with_capacity(frames, GFP_KERNEL)?;
+        for _ in 0..frames {
             ring.push(None, GFP_KERNEL)?;
         }
         Ok(Self {

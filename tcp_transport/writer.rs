@@ -61,15 +61,16 @@ pub(super) enum Written {
 }
 
 impl Writer {
-    /// Creates the send side of a connection whose first byte has the number `una`. Fails only with
-    /// `ENOMEM`. May sleep.
-    pub(super) fn new(una: u32) -> Result<Self> {
+    /// Creates the send side of a new socket, without memory unless it carries messages. Fails only
+    /// with `ENOMEM`. May sleep.
+    pub(super) fn new(carries: bool) -> Result<Self> {
+        let (frames, marks) = if carries { (BATCH, MARKS) } else { (0, 0) };
         Ok(Self {
-            batch: KVec::with_capacity(BATCH, GFP_KERNEL)?,
+            batch: KVec::with_capacity(frames, GFP_KERNEL)?,
             at: 0,
             sent: 0,
-            marks: Marks::new(una),
-            memory: KVVec::from_elem(StreamMark::default(), MARKS, GFP_KERNEL)?,
+            marks: Marks::new(0),
+            memory: KVVec::from_elem(StreamMark::default(), marks, GFP_KERNEL)?,
             acked: 0,
         })
     }
