@@ -205,6 +205,12 @@ static void from_sock(const struct sock *sk, bool peer, struct rds_tcp_addr *out
 	memset(out, 0, sizeof(*out));
 	memcpy(out->addr, &addr, sizeof(out->addr));
 	out->scope = READ_ONCE(sk->sk_bound_dev_if);
+#if IS_ENABLED(CONFIG_IPV6)
+	/* An accepted socket is bound to its interface only if the peer is link-local. */
+	if (sk->sk_family == AF_INET6 && !out->scope &&
+	    ipv6_addr_type(&sk->sk_v6_rcv_saddr) & IPV6_ADDR_LINKLOCAL)
+		out->scope = READ_ONCE(inet6_sk(sk)->mcast_oif);
+#endif
 	out->port = ntohs(peer ? inet->inet_dport : inet->inet_sport);
 }
 
