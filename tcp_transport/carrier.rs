@@ -92,7 +92,7 @@ use kernel::{
     }, //
 };
 
-/// StagedFrames that one run of the work receives. Then it is queued again, behind others.
+/// Frames that one run of the work receives. Then it is queued again, behind others.
 const BUDGET: usize = 256;
 
 /// Time in milliseconds until memory is looked for again.
@@ -101,7 +101,7 @@ const RETRY_MS: u32 = 10;
 /// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
 const DRAIN_NS: u64 = 5_000_000_000;
 
-/// StagedFrames in the stage that another one may wait for, because the work takes them soon.
+/// Frames in the stage that another one may wait for, because the work takes them soon.
 const REPORT_EVERY: u32 = 16;
 
 /// Purpose of a socket.

@@ -2,9 +2,10 @@
 
 //! Connections that peers make.
 //!
-//! Anybody can connect. So an accepted socket waits here until its first header has arrived, and
-//! only then a connection is created for it. The number of those that wait is limited, and so is
-//! their time. A connection of a peer with a higher address only wakes this node up.
+//! Anybody can connect. So an accepted socket of a peer with a lower address waits here until its
+//! first header has arrived, and only then a connection is created for it. The number of those that
+//! wait is limited, and so is their time. A socket of a peer with a higher address only wakes this
+//! node up, which creates a connection and connects to the peer.
 
 use super::{
     counters::TcpCounter,
