@@ -43,13 +43,16 @@ mod suite {
         #[pin]
         happened: Completion,
         readable: Atomic<u32>,
+        writable: Atomic<u32>,
     }
 
     impl TcpEvents for Events {
         fn event(self: &Arc<Self>, event: TcpEvent) {
-            if event == TcpEvent::Readable {
-                self.readable.fetch_add(1, Relaxed);
-            }
+            match event {
+                TcpEvent::Readable => self.readable.fetch_add(1, Relaxed),
+                TcpEvent::Writable => self.writable.fetch_add(1, Relaxed),
+                TcpEvent::State => 0,
+            };
             self.happened.signal();
         }
     }
@@ -60,6 +63,7 @@ mod suite {
                 pin_init!(Self {
                     happened <- Completion::new(),
                     readable: Atomic::new(0),
+                    writable: Atomic::new(0),
                 }),
                 GFP_KERNEL,
             )
@@ -165,6 +169,7 @@ mod suite {
         // There is room again, and an event has said so.
         ends.left_events
             .until(|| send(&ends.left, &[b"more"]).ok().filter(|sent| *sent > 0))?;
+        assert!(ends.left_events.writable.load(Relaxed) > 0);
         Ok(())
     }
 
@@ -266,9 +271,7 @@ mod suite {
             port: PORT,
             scope: 0,
         };
-        if socket.connect(&peer).is_ok() {
-            events.until(|| (socket.state() == TcpState::Ended).then_some(()))?;
-        }
-        Ok(())
+        socket.connect(&peer)?;
+        events.until(|| (socket.state() == TcpState::Ended).then_some(()))
     }
 }
