@@ -75,7 +75,8 @@ int rds_rust_tcp_create(bool v6, struct socket **out)
 	struct socket *sock;
 	int error;
 
-	error = sock_create_kern(&init_net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
+	error = sock_create_kern(&init_net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP,
+				 &sock);
 	if (error)
 		return error;
 	WRITE_ONCE(stock_data_ready, READ_ONCE(sock->sk->sk_data_ready));
@@ -268,9 +269,9 @@ void rds_rust_tcp_detach(struct socket *sock)
 	struct sock *sk = sock->sk;
 
 	/*
-	 * The socket lock excludes a function that the stack has read before it is replaced. That of
-	 * a listener is called without it, under RCU, and finds no hook. The kernel waits for RCU
-	 * before it frees the text of a module.
+	 * The socket lock excludes a function that the stack has read before it is replaced. That
+	 * of a listener is called without it, under RCU, and finds no hook. The kernel waits for
+	 * RCU before it frees the text of a module.
 	 */
 	lock_sock(sk);
 	write_lock_bh(&sk->sk_callback_lock);
@@ -282,7 +283,7 @@ void rds_rust_tcp_detach(struct socket *sock)
 	release_sock(sk);
 }
 
-/* Sets whether each acknowledgement that is asked for is reported. Callbacks may run meanwhile. */
+/* Sets whether each ACK that is asked for is reported. Callbacks may run meanwhile. */
 void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on)
 {
 	WRITE_ONCE(hook->each_ack, on);
@@ -360,7 +361,7 @@ u32 rds_rust_tcp_snd_una(const struct socket *sock)
 	return READ_ONCE(tcp_sk(sock->sk)->snd_una);
 }
 
-/* Makes the next acknowledgement of the peer's TCP an event. */
+/* Makes the next ACK of the peer's TCP an event. */
 void rds_rust_tcp_ask_for_acks(struct socket *sock)
 {
 	set_bit(SOCK_NOSPACE, &sock->flags);

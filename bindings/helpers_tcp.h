@@ -25,7 +25,7 @@ enum rds_tcp_state {
 /* Receiver of the events of a socket. It must not move or be freed while it is attached. */
 struct rds_tcp_hook {
 	void (*event)(struct rds_tcp_hook *hook, enum rds_tcp_event event);
-	/* Report each acknowledgement of the peer's TCP, not only that there is room. */
+	/* Report each ACK of the peer's TCP, not only that there is room. */
 	bool each_ack;
 	/* Report no room: a send is under way. */
 	bool sending;
