@@ -16,7 +16,8 @@ pytestmark = pytest.mark.kinds("rxe")
 
 RDS_TCP_PORT = 16385
 # The node with the lower address connects.
-LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"), pytest.param(1, id="b-connects")))
+LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"),
+                                         pytest.param(1, id="b-connects", marks=pytest.mark.long("debug"))))
 WIRE = 1
 
 
@@ -69,7 +70,7 @@ def test_the_node_that_does_not_connect_sends_first(pair, tools, tcp, lower):
 
 
 @LOWER
-@pytest.mark.parametrize("sizes", ("mixed", "boundary", "1..64"))
+@pytest.mark.parametrize("sizes", ("mixed", pytest.param("boundary", marks=pytest.mark.long("debug")), "1..64"))
 def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
     """Messages of 1 byte to 1 MiB in both directions at once arrive once and in order."""
     hosts = tcp(lower)
@@ -85,28 +86,29 @@ def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
             unchanged(old, now, "ib_tx_packed", "ib_ack_sent", "ib_ack_send_piggybacked", "ib_ack_received")
 
 
-@pytest.mark.parametrize("victim", (0, 1))
+@pytest.mark.parametrize("victim", (0, pytest.param(1, marks=pytest.mark.long("debug"))))
 @LOWER
-def test_resets_under_traffic(pair, tools, guest, tcp, lower, victim):
+def test_resets_under_traffic(pair, tools, guest, flavor, tcp, lower, victim):
     """Connections that a node of ours resets lose and repeat nothing."""
     if pair[victim].impl == "c":
         victim = 1 - victim
     hosts = tcp(lower)
     before = counters(pair[victim], guest)["conn_reset"]
-    streams = under_load(tools, guest, *zip(pair, hosts), node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000,
-                         sockets=4)
+    streams = under_load(tools, guest, *zip(pair, hosts), node=pair[0], netdev=pair[0].netdevs[WIRE],
+                         count=messages(flavor, 2000), sockets=4)
     pair[victim].run(["python3", guest / "reset_tcp.py", hosts[victim], hosts[1 - victim], 20, 0.1], timeout=120)
     streams.finish()
     assert counters(pair[victim], guest)["conn_reset"] > before
 
 
+@pytest.mark.long("release", "debug")
 @LOWER
 def test_a_wire_that_is_cut(pair, tools, guest, tcp, lower):
     """One end of the wire is down for moments. TCP sends again."""
     hosts = tcp(lower)
     streams = under_load(tools, guest, *zip(pair, hosts), node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000,
                          sockets=4)
-    for _ in range(10):
+    for _ in range(3):
         pair[1].run(f"ip link set {pair[1].netdevs[WIRE]} down; ip link set {pair[1].netdevs[WIRE]} up")
     streams.finish()
 
@@ -123,6 +125,7 @@ def with_netem(pair, options):
             m.run(f"tc qdisc del dev {m.netdevs[WIRE]} root")
 
 
+@pytest.mark.long("debug")
 @LOWER
 def test_loss(pair, tools, tcp, lower):
     """The wire loses packets."""
@@ -131,6 +134,7 @@ def test_loss(pair, tools, tcp, lower):
         exchange(tools, *zip(pair, hosts), count=200, sockets=2)
 
 
+@pytest.mark.long("debug")
 @LOWER
 def test_a_slow_wire(pair, tools, guest, tcp, lower):
     """TCP has no room for most of the messages. The work of the endpoint runs only for an event of its
@@ -219,12 +223,13 @@ def test_one_side_restarts(pair, tools, tcp, lower):
 
 @pytest.mark.pairs("rust-rust")
 @LOWER
-def test_unload_under_traffic(pair, tools, guest, tcp, lower):
+def test_unload_under_traffic(pair, tools, guest, flavor, tcp, lower):
     """A module is unloaded while messages are under way both ways."""
     hosts = tcp(lower)
     ends = list(zip(pair, hosts))
     for unloaded in range(2):
-        under_load(tools, guest, *ends, node=pair[0], netdev=pair[0].netdevs[WIRE], count=2000, sockets=4)
+        under_load(tools, guest, *ends, node=pair[0], netdev=pair[0].netdevs[WIRE], count=messages(flavor, 2000),
+                   sockets=4)
         # The module of a program cannot be unloaded. The peer goes on sending.
         pair[unloaded].stop_all()
         pair[unloaded].forget("tcp=1")
