@@ -113,6 +113,43 @@ def test_a_wire_that_is_cut(pair, tools, guest, tcp, lower):
     streams.finish()
 
 
+@pytest.mark.pairs("rust-rust")
+def test_ports_are_shared(pair, tools, tcp):
+    """Connections to two peers have the same local port, because there is only one."""
+    hosts = tcp(0)
+    (a, b), second = pair, f"{hosts[1].rpartition('.')[0]}.3"
+    b.run(f"ip addr add {second}/24 dev {b.netdevs[WIRE]}")
+    setting = "/proc/sys/net/ipv4/ip_local_port_range"
+    usual = a.run(["cat", setting]).out
+    a.write_file(setting, "33000 33007")
+    try:
+        for peer in (hosts[1], second):
+            ping(tools, a, peer, hosts[0])
+    finally:
+        a.write_file(setting, usual)
+
+
+IPV6 = {
+    "global": ("2001:db8:70::1", "2001:db8:70::2"),
+    "link-local": ("fe80::7:1", "fe80::7:2"),
+    "link-local-of-one": ("2001:db8:70::1", "fe80::7:2"),
+}
+
+
+@pytest.mark.pairs("rust-rust")
+@pytest.mark.parametrize("kind", IPV6)
+def test_ipv6(pair, tools, tcp, kind):
+    """Global and link-local addresses, also of the two ends of one connection."""
+    tcp(0)
+    (a, b), hosts = pair, IPV6[kind]
+    for m, own, peer in zip(pair, hosts, hosts[::-1]):
+        netdev = m.netdevs[WIRE]
+        m.run(f"ip -6 addr replace {own}/64 dev {netdev} nodad; ip -6 route replace {peer}/128 dev {netdev}")
+    for m, own, peer in ((a, *hosts), (b, *hosts[::-1])):
+        own, peer = (f"{x}%{m.netdevs[WIRE]}" if x.startswith("fe80") else x for x in (own, peer))
+        ping(tools, m, peer, own)
+
+
 @contextmanager
 def with_netem(pair, options):
     """Treats packets on the wire, both ways, with these options of netem."""
