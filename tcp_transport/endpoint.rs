@@ -3,9 +3,9 @@
 //! One attempt to connect, and the connection that it becomes.
 
 use super::{
-    carrier::{
-        Carrier,
+    context::{
         Role,
+        TcpContext,
         TcpLink, //
     },
     counters::TcpCounter,
@@ -52,7 +52,7 @@ const MOST_PORTS: u32 = 64;
 
 /// An endpoint.
 pub(super) struct TcpEndpoint {
-    carrier: Arc<Carrier>,
+    context: Arc<TcpContext>,
 }
 
 impl TcpEndpoint {
@@ -73,9 +73,9 @@ impl TcpEndpoint {
             true => Role::Active,
             false => Role::WakeUp,
         };
-        let carrier = Carrier::new(transport, connection, role)?;
-        carrier.progress.set(EndpointEvent::Prepared);
-        Ok(KBox::new(Self { carrier }, GFP_KERNEL)?)
+        let context = TcpContext::new(transport, connection, role)?;
+        context.progress.set(EndpointEvent::Prepared);
+        Ok(KBox::new(Self { context }, GFP_KERNEL)?)
     }
 
     /// Creates the endpoint of a connection that the peer has made. Fails only with `ENOMEM`. May
@@ -84,8 +84,8 @@ impl TcpEndpoint {
         transport: &Arc<Tcp>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<Self>> {
-        let carrier = Carrier::new(transport, connection, Role::Passive)?;
-        Ok(KBox::new(Self { carrier }, GFP_KERNEL)?)
+        let context = TcpContext::new(transport, connection, Role::Passive)?;
+        Ok(KBox::new(Self { context }, GFP_KERNEL)?)
     }
 }
 
@@ -120,13 +120,13 @@ fn bind(socket: &TcpSocket, key: &ConnKey) -> Result {
 
 impl Drop for TcpEndpoint {
     fn drop(&mut self) {
-        self.carrier.close();
+        self.context.close();
     }
 }
 
 impl Endpoint for TcpEndpoint {
     fn progress(&self) -> &EndpointProgress {
-        &self.carrier.progress
+        &self.context.progress
     }
 
     /// TCP prepares nothing in advance, so this is not called.
@@ -135,10 +135,10 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn connect(&mut self) -> Result {
-        let key = &self.carrier.connection.key;
+        let key = &self.context.connection.key;
         let socket = TcpSocket::for_peer(key.faddr)?;
         bind(&socket, key)?;
-        self.carrier.start(socket, |socket| {
+        self.context.start(socket, |socket| {
             socket.connect(&TcpAddr {
                 addr: key.faddr,
                 port: tcp_stream::PORT,
@@ -148,10 +148,10 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn link(&self) -> Option<Arc<dyn Link>> {
-        if self.carrier.role() == Role::WakeUp {
+        if self.context.role() == Role::WakeUp {
             return None;
         }
-        let link = Arc::new(TcpLink(self.carrier.clone()), GFP_KERNEL).ok()?;
+        let link = Arc::new(TcpLink(self.context.clone()), GFP_KERNEL).ok()?;
         Some(link)
     }
 }
@@ -183,14 +183,14 @@ impl Request for IncomingStream {
     fn accept(&mut self, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let endpoint = self.endpoint.take().ok_or(ENODEV)?;
         let socket = self.socket.take().ok_or(ENODEV)?;
-        endpoint.carrier.start(socket, |_| Ok(()))?;
+        endpoint.context.start(socket, |_| Ok(()))?;
         Ok(endpoint)
     }
 
     /// Only a connection that has ended rejects it.
     fn reject(&mut self, _: &Connection) {
         if let Some(endpoint) = self.endpoint.take() {
-            let counters = &endpoint.carrier.transport.counters;
+            let counters = &endpoint.context.transport.counters;
             counters.inc(TcpCounter::ListenRefused);
         }
         self.socket = None;

@@ -236,7 +236,7 @@ impl TcpAcceptor {
         while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
             // The messages of an earlier socket come before those of a later one.
             let follows = earlier.iter().any(|it| it.is_valid && it.key == embryo.key);
-            match self.judge(embryo, follows, now) {
+            match self.decide(embryo, follows, now) {
                 Verdict::Wait => {
                     index = index.saturating_add(1);
                     continue;
@@ -323,7 +323,7 @@ impl TcpAcceptor {
 
     /// Looks at what has arrived from an embryo. `follows` says that one of the same connection
     /// waits before it.
-    fn judge(&self, embryo: &mut Embryo, follows: bool, now: u64) -> Verdict {
+    fn decide(&self, embryo: &mut Embryo, follows: bool, now: u64) -> Verdict {
         if let Some(counter) = embryo.look() {
             return Verdict::Drop(counter);
         }

@@ -36,14 +36,14 @@
 //! | `stage` | Frames that wait for the socket |
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
 //! | `tcp` | The state that all endpoints share |
-//! | `carrier` | The socket of an endpoint, its work and its link |
+//! | `context` | The socket of an endpoint, its work and its link |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
 //! | `listener` | Connections that peers make |
 
 #![deny(unsafe_code)]
 
-mod carrier;
+mod context;
 mod counters;
 mod endpoint;
 mod listener;

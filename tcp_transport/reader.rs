@@ -60,15 +60,15 @@ pub(super) enum ReadStop {
     End,
 }
 
-/// Kind of a peer, as far as it is known.
+/// Protocol whose acknowledgement means that the peer has a message, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerKind {
-    /// It has sent no frame yet.
+pub(super) enum AckedBy {
+    /// The peer has sent no frame yet.
     Unknown,
-    /// It acknowledges messages that it has delivered.
-    Acknowledges,
-    /// Its TCP acknowledges messages.
-    Legacy,
+    /// The peer acknowledges messages that it has delivered.
+    Rds,
+    /// The TCP of the peer acknowledges messages.
+    Tcp,
 }
 
 /// Bytes that were read from the socket, and not used yet.
@@ -122,7 +122,7 @@ pub(super) struct Reader {
     frame: Option<Incomplete>,
     /// Buffer of the frame, or of the next one.
     buf: Option<BufMut>,
-    pub(super) peer: PeerKind,
+    pub(super) acked_by: AckedBy,
     /// Frames that were received.
     pub(super) frames: u32,
 }
@@ -142,7 +142,7 @@ impl Reader {
             have: 0,
             frame: None,
             buf: None,
-            peer: PeerKind::Unknown,
+            acked_by: AckedBy::Unknown,
             frames: 0,
         })
     }
@@ -213,10 +213,10 @@ impl Reader {
 
     /// Begins the first frame of a message, whose header has arrived.
     fn begin(&mut self, connection: &Arc<Connection>) -> Result<Incomplete, ReadStop> {
-        if self.peer == PeerKind::Unknown {
-            self.peer = match tcp_stream::acknowledges(&self.header) {
-                true => PeerKind::Acknowledges,
-                false => PeerKind::Legacy,
+        if self.acked_by == AckedBy::Unknown {
+            self.acked_by = match tcp_stream::acknowledges(&self.header) {
+                true => AckedBy::Rds,
+                false => AckedBy::Tcp,
             };
         }
         let left = match tcp_stream::announced(&mut self.header) {

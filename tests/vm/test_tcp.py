@@ -218,7 +218,7 @@ def test_receiving_finds_no_memory(pair, tools, guest, tcp):
     some, on the same connection."""
     hosts = tcp(0)
     b = pair[1]
-    work = place_of_rust(b, r"13tcp_transport7carrier.*7Carrier5serve$")
+    work = place_of_rust(b, r"13tcp_transport7context.*10TcpContext5serve$")
     # Their end, with pings whose answers would find no memory, is far away.
     streams = under_load(tools, guest, *zip(pair, hosts), node=b, netdev=b.netdevs[WIRE], count=500, sockets=2)
     before = counters(b, guest)
@@ -239,7 +239,7 @@ def test_sending_finds_no_memory(pair, tools, guest, tcp):
     a, b = pair
     a.forget("tcp=1")
     before = counters(a, guest)
-    sending = place_of_rust(a, r"13tcp_transport7carrier.*7TcpLink.*4Link8transmit$")
+    sending = place_of_rust(a, r"13tcp_transport7context.*7TcpLink.*4Link8transmit$")
     with faults_within(a, sending, "failslab", "fail_page_alloc", probability=100, min_order=0):
         ping(tools, a, hosts[1], hosts[0])
     now = counters(a, guest)

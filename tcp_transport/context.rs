@@ -8,7 +8,7 @@
 use super::{
     counters::TcpCounter,
     reader::{
-        PeerKind,
+        AckedBy,
         ReadStop,
         Reader, //
     },
@@ -123,9 +123,9 @@ struct Io {
     is_up: bool,
 }
 
-/// The carrier of an endpoint.
+/// The socket of an endpoint, its work and its link.
 #[pin_data]
-pub(super) struct Carrier {
+pub(super) struct TcpContext {
     pub(super) connection: Arc<Connection>,
     pub(super) progress: EndpointProgress,
     pub(super) transport: Arc<Tcp>,
@@ -141,19 +141,19 @@ pub(super) struct Carrier {
     /// Number of times that the connection asked for signs of activity.
     asked: Atomic<u32>,
     #[pin]
-    work: Work<Carrier, 0>,
+    work: Work<TcpContext, 0>,
     #[pin]
-    retry: DelayedWork<Carrier, 1>,
+    retry: DelayedWork<TcpContext, 1>,
 }
 
 kernel::impl_has_work! {
-    impl HasWork<Self, 0> for Carrier { self.work }
+    impl HasWork<Self, 0> for TcpContext { self.work }
 }
 kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 1> for Carrier { self.retry }
+    impl HasDelayedWork<Self, 1> for TcpContext { self.retry }
 }
 
-impl WorkItem<0> for Carrier {
+impl WorkItem<0> for TcpContext {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -161,7 +161,7 @@ impl WorkItem<0> for Carrier {
     }
 }
 
-impl WorkItem<1> for Carrier {
+impl WorkItem<1> for TcpContext {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -169,7 +169,7 @@ impl WorkItem<1> for Carrier {
     }
 }
 
-impl TcpEvents for Carrier {
+impl TcpEvents for TcpContext {
     fn event(self: &Arc<Self>, event: TcpEvent) {
         let counters = &self.transport.counters;
         match event {
@@ -181,8 +181,8 @@ impl TcpEvents for Carrier {
     }
 }
 
-impl Carrier {
-    /// Creates a carrier without a socket. Fails only with `ENOMEM`. May sleep.
+impl TcpContext {
+    /// Creates a context without a socket. Fails only with `ENOMEM`. May sleep.
     pub(super) fn new(
         transport: &Arc<Tcp>,
         connection: &Arc<Connection>,
@@ -203,13 +203,13 @@ impl Carrier {
                 progress: EndpointProgress::new(),
                 transport,
                 role,
-                io <- kernel::new_mutex!(io, "Carrier::io"),
-                stage <- new_spinlock_bh!(stage, "Carrier::stage"),
+                io <- kernel::new_mutex!(io, "TcpContext::io"),
+                stage <- new_spinlock_bh!(stage, "TcpContext::stage"),
                 blocked: Atomic::new(false),
                 wanted: Atomic::new(0),
                 asked: Atomic::new(0),
-                work <- kernel::new_work!("Carrier::work"),
-                retry <- kernel::new_delayed_work!("Carrier::retry"),
+                work <- kernel::new_work!("TcpContext::work"),
+                retry <- kernel::new_delayed_work!("TcpContext::retry"),
             }),
             GFP_KERNEL,
         )
@@ -359,10 +359,10 @@ impl Carrier {
         };
         loop {
             writer.note_una(socket.snd_una());
-            let waits = match reader.peer {
-                PeerKind::Acknowledges => !writer.has_room(),
-                PeerKind::Unknown => false,
-                PeerKind::Legacy => {
+            let waits = match reader.acked_by {
+                AckedBy::Rds => !writer.has_room(),
+                AckedBy::Unknown => false,
+                AckedBy::Tcp => {
                     self.take_acks(writer);
                     writer.is_unacknowledged()
                 }
@@ -388,7 +388,7 @@ impl Carrier {
     }
 
     /// Ends the use of the socket. Receives what has arrived before that. Nothing happens through
-    /// the carrier afterwards. Sleeps.
+    /// the context afterwards. Sleeps.
     pub(super) fn close(self: &Arc<Self>) {
         let had_ended = self.progress.has_ended();
         self.progress.end();
@@ -403,7 +403,7 @@ impl Carrier {
             } else {
                 let una = self.drain(&mut io.reader, &socket);
                 io.writer.note_una(una);
-                if io.reader.peer == PeerKind::Legacy {
+                if io.reader.acked_by == AckedBy::Tcp {
                     self.take_acks(&mut io.writer);
                 }
             }
@@ -442,7 +442,7 @@ impl Carrier {
                 ReadStop::Budget => {}
                 ReadStop::End => break,
                 // The peer sends again what it has no acknowledgement of.
-                ReadStop::NoMemory if reader.peer == PeerKind::Acknowledges => break,
+                ReadStop::NoMemory if reader.acked_by == AckedBy::Rds => break,
                 ReadStop::NoMemory => fsleep(Delta::from_millis(RETRY_MS.into())),
             }
             if time::monotonic_ns() >= deadline {
@@ -457,7 +457,7 @@ impl Carrier {
 }
 
 /// The link of an established endpoint.
-pub(super) struct TcpLink(pub(super) Arc<Carrier>);
+pub(super) struct TcpLink(pub(super) Arc<TcpContext>);
 
 impl Link for TcpLink {
     fn fragment(&self) -> FragmentSize {
@@ -470,12 +470,12 @@ impl Link for TcpLink {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_passive = u8::from(self.0.role == Role::Passive);
-        let peer = self.0.io.lock().reader.peer;
+        let acked_by = self.0.io.lock().reader.acked_by;
         let staged = self.0.stage.lock().count();
         f.write_fmt(fmt!(
-            "transport=tcp passive={} peer={:?} staged={}",
+            "transport=tcp passive={} acked_by={:?} staged={}",
             is_passive,
-            peer,
+            acked_by,
             staged
         ))
     }
@@ -515,28 +515,28 @@ impl Link for TcpLink {
     }
 
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
-        let carrier = &self.0;
+        let context = &self.0;
         let sink = || StagedFrames {
-            carrier,
-            stage: carrier.stage.lock(),
+            context,
+            stage: context.stage.lock(),
         };
         match xmit::transmit(connection, queue, sink) {
             Ok(()) => {}
             Err(XmitError::Post(error)) => {
                 connection.note_failure("post", error);
-                carrier.lose();
+                context.lose();
             }
             Err(XmitError::Frame | XmitError::Operation) => {
                 connection.note_failure("frame", EIO);
-                carrier.lose();
+                context.lose();
             }
         }
     }
 }
 
-/// The stage of a carrier, for one transmission.
+/// The stage of a context, for one transmission.
 struct StagedFrames<'a> {
-    carrier: &'a Arc<Carrier>,
+    context: &'a Arc<TcpContext>,
     stage: SpinLockBhGuard<'a, FrameStage>,
 }
 
@@ -556,7 +556,7 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     fn pools(&self) -> &Pools {
-        self.carrier.transport.memory()
+        self.context.transport.memory()
     }
 
     fn awaits_first_frame(&self) -> bool {
@@ -577,20 +577,20 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     fn resume_later(&mut self) {
-        self.carrier.blocked.store(true, Relaxed);
+        self.context.blocked.store(true, Relaxed);
     }
 
     fn await_buffer(&mut self, len: u32) {
-        self.carrier.transport.counters.inc(TcpCounter::TxAllocWait);
+        self.context.transport.counters.inc(TcpCounter::TxAllocWait);
         // Called with `Path::tx` held, so no other length is stored meanwhile.
-        let wanted = &self.carrier.wanted;
+        let wanted = &self.context.wanted;
         if len.max(1) > wanted.load(Relaxed) {
             wanted.store(len.max(1), Relaxed);
         }
     }
 
     fn flush(self) -> Result {
-        self.carrier.queue();
+        self.context.queue();
         Ok(())
     }
 }
