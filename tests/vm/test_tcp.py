@@ -70,7 +70,8 @@ def test_the_node_that_does_not_connect_sends_first(pair, tools, tcp, lower):
 
 
 @LOWER
-@pytest.mark.parametrize("sizes", ("mixed", pytest.param("boundary", marks=pytest.mark.long("debug")), "1..64"))
+@pytest.mark.parametrize("sizes", ("mixed", pytest.param("boundary", marks=pytest.mark.long("release", "debug")),
+                                   pytest.param("1..64", marks=pytest.mark.long("debug"))))
 def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
     """Messages of 1 byte to 1 MiB in both directions at once arrive once and in order."""
     hosts = tcp(lower)
@@ -86,7 +87,7 @@ def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
             unchanged(old, now, "ib_tx_packed", "ib_ack_sent", "ib_ack_send_piggybacked", "ib_ack_received")
 
 
-@pytest.mark.parametrize("victim", (0, pytest.param(1, marks=pytest.mark.long("debug"))))
+@pytest.mark.parametrize("victim", (0, pytest.param(1, marks=pytest.mark.long("release", "debug"))))
 @LOWER
 def test_resets_under_traffic(pair, tools, guest, flavor, tcp, lower, victim):
     """Connections that a node of ours resets lose and repeat nothing."""
@@ -113,6 +114,7 @@ def test_a_wire_that_is_cut(pair, tools, guest, tcp, lower):
     streams.finish()
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_ports_are_shared(pair, tools, tcp):
     """Connections to two peers have the same local port, because there is only one."""
@@ -136,6 +138,7 @@ IPV6 = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("kind", IPV6)
 def test_ipv6(pair, tools, tcp, kind):
@@ -162,7 +165,7 @@ def with_netem(pair, options):
             m.run(f"tc qdisc del dev {m.netdevs[WIRE]} root")
 
 
-@pytest.mark.long("debug")
+@pytest.mark.long("release", "debug")
 @LOWER
 def test_loss(pair, tools, tcp, lower):
     """The wire loses packets."""
@@ -172,7 +175,7 @@ def test_loss(pair, tools, tcp, lower):
 
 
 @pytest.mark.long("debug")
-@LOWER
+@pytest.mark.parametrize("lower", (0, pytest.param(1, marks=pytest.mark.long("release", "debug"))))
 def test_a_slow_wire(pair, tools, guest, tcp, lower):
     """TCP has no room for most of the messages. The work of the endpoint runs only for an event of its
     socket, and each run without room counts."""
@@ -191,6 +194,7 @@ def test_a_slow_wire(pair, tools, guest, tcp, lower):
             assert risen["tcp_sndbuf_full"] < 2 * events + 1000, risen
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_the_peer_connects_meanwhile(pair, tools, guest, tcp):
     """The connection that wakes a peer up does not get through, and the peer connects by itself."""
@@ -247,6 +251,7 @@ def test_sending_finds_no_memory(pair, tools, guest, tcp):
     unchanged(before, now, "ib_tx_alloc_wait")
 
 
+@pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 @LOWER
 def test_one_side_restarts(pair, tools, tcp, lower):
@@ -259,6 +264,7 @@ def test_one_side_restarts(pair, tools, tcp, lower):
         exchange(tools, *ends, count=50)
 
 
+@pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 @LOWER
 def test_unload_under_traffic(pair, tools, guest, flavor, tcp, lower):
@@ -275,6 +281,7 @@ def test_unload_under_traffic(pair, tools, guest, flavor, tcp, lower):
         exchange(tools, *ends, count=50)
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_selection(pair, guest, tcp):
     """The selection of a transport, and which one an address has."""
@@ -282,6 +289,7 @@ def test_selection(pair, guest, tcp):
     pair[0].run(["python3", guest / "transport.py", host, wire_address(0, 1), peer])
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_off_by_default(pair, guest):
     """Without the parameter nobody listens, and no program can select TCP."""
@@ -291,6 +299,7 @@ def test_off_by_default(pair, guest):
     assert "Errno 92" in result.err, str(result)
 
 
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_strangers(pair, tools, guest, tcp):
     """Connections without a header, with a bad one, and more of them than may wait, of one peer and of
@@ -312,6 +321,7 @@ def test_strangers(pair, tools, guest, tcp):
     wait_for(a, guest, lambda now: now["tcp_listen_closed_stale"] > before["tcp_listen_closed_stale"])
 
 
+@pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 def test_messages_of_a_peer_without_room(pair, guest, tcp):
     """A node with as many connections as allowed refuses those that hold no message. What the TCP of
@@ -338,6 +348,7 @@ def test_messages_of_a_peer_without_room(pair, guest, tcp):
     full.wait(60, check=True)
 
 
+@pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 def test_a_peer_that_asks_once(pair, guest, tcp):
     """A peer like C RDS asks for a connection once, and the first attempts to reach it fail."""
