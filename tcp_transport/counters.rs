@@ -57,7 +57,7 @@ impl TcpCounters {
     /// Calls `each` with the names and values, in order. Any context.
     pub(super) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
         for (index, name) in NAMES.iter().enumerate() {
-            each(*name, self.0.sum(index));
+            each(name, self.0.sum(index));
         }
     }
 }

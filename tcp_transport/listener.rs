@@ -262,10 +262,12 @@ impl TcpAcceptor {
     /// there is none.
     fn make_room(&self, embryos: &mut KVec<Embryo>, may: impl Fn(&Embryo) -> bool) -> bool {
         let oldest = embryos.iter_mut().position(|embryo| {
+            if embryo.is_valid || !may(embryo) {
+                return false;
+            }
+            let has_ended = embryo.look().is_some();
             // The header may have arrived since the last look.
-            may(embryo)
-                && !embryo.is_valid
-                && (embryo.look().is_some() || !embryo.is_valid && embryo.is_refused())
+            has_ended || (!embryo.is_valid && embryo.is_refused())
         });
         let Some(index) = oldest else {
             return false;

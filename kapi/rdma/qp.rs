@@ -284,7 +284,8 @@ impl<H: QpHandler> Qp<H> {
         if reports > 0 {
             self.handler.sent(self, reports);
         }
-        if !(receives_ordered && sends_ordered) && !core::mem::replace(out_of_order, true) {
+        let in_order = receives_ordered && sends_ordered;
+        if !in_order && !core::mem::replace(out_of_order, true) {
             self.handler.out_of_order(match receives_ordered {
                 true => Queue::Send,
                 false => Queue::Recv,
