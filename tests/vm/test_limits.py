@@ -144,7 +144,6 @@ def test_requests_in_all(node, tools, guest, load):
     ping_tos(node, tools, B, A, 10)
 
 
-@pytest.mark.long
 def test_strangers_are_collected(node, tools, guest, load):
     """A program sends to more addresses without a host than a node may have connections. It leaves
     some to others, and its connections go when its messages go."""

@@ -121,7 +121,7 @@ def test_words_of_c_rds(node, tools):
 
 
 PARAMETERS = {"max_frag": 8192, "pool_limit_mib": 0, "max_conns": 65536, "max_conns_per_peer": 1024,
-              "idle_secs": 600, "rds_ib_retry_count": 1}
+              "idle_secs": 600, "rds_ib_retry_count": 1, "tcp": 0}
 
 
 def parameters(node):
@@ -138,7 +138,7 @@ def test_parameters(node, load):
     told = node.run(["modinfo", "-F", "parm", node.module]).out.splitlines()
     assert {x.partition(":")[0] for x in told} == set(PARAMETERS)
     other = {"max_frag": 4096, "pool_limit_mib": 64, "max_conns": 1000, "max_conns_per_peer": 100, "idle_secs": 60,
-             "rds_ib_retry_count": 7}
+             "rds_ib_retry_count": 7, "tcp": 1}
     load(*(f"{name}={value}" for name, value in other.items()))
     assert parameters(node) == {name: ("444", value) for name, value in other.items()}
 
