@@ -81,7 +81,7 @@ def test_unread_port(node, guest):
     near, far = (peer_address(NETWORK, i) for i in (0, 1))
     for host in (near, far):
         node.run(["python3", guest / "laddr.py", "bound", host])
-    out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=300).out
+    out = node.run(["python3", guest / "unread_port.py", near, far, "rdsv0"], timeout=1200).out
     assert out == "all\n"
 
 
