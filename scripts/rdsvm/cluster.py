@@ -258,7 +258,7 @@ class Machine(Node):
                                  batch("rdma", devices)]))
 
     def add_peers(self, count, first=1):
-        """Adds `count` addresses to each end of the pair, for new connections.
+        """Adds `count` addresses to each end of the pair, for new connections. They may exist.
 
         They are those of PAIR in other networks: 10.9.1.1 and 10.9.1.2 and so on."""
         lines = []
@@ -266,8 +266,8 @@ class Machine(Node):
         for k in range(first, first + count):
             addrs = [peer_address(k, i) for i in (0, 1)]
             for i in (0, 1):
-                lines += [f"addr add {addrs[i]}/32 dev rdsv{i}",
-                          f"route add {addrs[1 - i]}/32 dev rdsv{i}",
+                lines += [f"addr replace {addrs[i]}/32 dev rdsv{i}",
+                          f"route replace {addrs[1 - i]}/32 dev rdsv{i}",
                           f"neigh replace {addrs[1 - i]} lladdr {macs[1 - i]} dev rdsv{i} nud permanent"]
         self._network(batch("ip", lines))
 
