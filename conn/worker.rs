@@ -237,14 +237,9 @@ impl Connection {
         self: &Arc<Self>,
         request: KBox<dyn Request>,
     ) -> Result<(), KBox<dyn Request>> {
-        let mut waiting = self.path.request.lock();
-        if waiting.is_some() || self.has_ended() {
-            return Err(request);
-        }
-        *waiting = Some(request);
-        drop(waiting);
-        self.wake_worker();
-        Ok(())
+        let mut request = Some(request);
+        self.request_with(|| request.take());
+        request.map_or(Ok(()), Err)
     }
 
     /// Starts to shut the connection down for good.
