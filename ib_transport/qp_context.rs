@@ -139,12 +139,13 @@ impl QpContext {
             len => this.device.pools.make_room(len),
         };
         let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
-        let (now, fragment) = (time::monotonic_ns(), this.shared.fragment());
+        let fragment = this.shared.fragment();
         let lasts = qp.with_poll(|ring| {
             if !lacks {
                 ring.send_starvation.end();
                 return false;
             }
+            let now = time::monotonic_ns();
             ring.send_starvation
                 .wait(now, Shortage::NoMemory, fragment, false)
         });
