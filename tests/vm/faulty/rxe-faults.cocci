@@ -2,7 +2,8 @@
 //
 // Calls the faults of rxe_faults.c at the places where an adapter fails: completions, posts, work
 // requests for regions, state changes of queue pairs, and messages of the connection manager. Has
-// rxe_strict.c check each access to memory.
+// rxe_strict.c check each access to memory. Gives the device of no bus the operations of
+// rxe_guarded.c.
 // Applies on top of configs/patches: scripts/faulty-device.sh.
 
 @ notify @
@@ -104,6 +105,20 @@ expression mr, iova, addr, length, dir;
 	rxe_mr_copy_dma(mr, iova, addr, length, dir);
 
 @ depends on access @
+expression dma, domain;
+symbol address;
+@@
++	if (rxe_is_guarded(dma))
++		return rxe_guarded_page(address);
+	domain = iommu_get_domain_for_dev(dma);
+
+@ depends on access @
 @@
  #include "rxe_loc.h"
 +#include "rxe_faults.h"
+
+@ depends on post @
+expression dev, mask;
+@@
++	rxe_guard(dev);
+	dma_set_mask_and_coherent(dev, mask);

@@ -26,10 +26,20 @@ int rxe_fault_post_recv(struct rxe_qp *qp);
 int rxe_fault_modify(struct rxe_qp *qp, const struct ib_qp_attr *attr, int mask);
 int rxe_fault_region(struct rxe_qp *qp, enum ib_wr_opcode opcode);
 
-/* Checks an access to memory of the DMA API: rxe_strict.c. */
+/* Reasons of a violation. CALL: an argument of the DMA API is not that of the mapping. */
+enum rxe_violation { UNMAPPED, BEYOND, DIRECTION, OWNER, CALL, VIOLATIONS };
+
+void rxe_strict_violate(enum rxe_violation what, u64 address, unsigned int size, bool writes);
+/* Checks an access to memory of the DMA API. */
 void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes);
 void rxe_strict_init(struct dentry *folder);
 void rxe_strict_exit(void);
+
+/* DMA operations of a device: rxe_guarded.c. */
+void rxe_guard(struct device *dev);
+bool rxe_is_guarded(struct device *dev);
+phys_addr_t rxe_guarded_phys(u64 address);
+struct page *rxe_guarded_page(u64 address);
 
 /* rxe_xmit_packet() for packets of requesters. */
 int rxe_fault_send(struct rxe_qp *qp, struct rxe_pkt_info *pkt, struct sk_buff *skb);

@@ -6,8 +6,9 @@
  * - Each access is within one mapping, and in its direction.
  * - The device owns each 64 bytes that it accesses: they were mapped, or synchronised for it later
  *   than for the CPU.
- * - With bounce buffers, memory is poisoned that the CPU must not read: what the device has written
- *   since. So is what the device must not read: the bounce buffer of a new shard.
+ * - With bounce buffers, or the copies of rxe_guarded.c, memory is poisoned that the CPU must not
+ *   read: what the device has written since. So is what the device must not read: the bounce buffer
+ *   or the copy of a new shard.
  *
  * The parameter `strict` of the module is the start of the names of the devices to check. A violation
  * is counted, and the first ones are warnings.
@@ -40,9 +41,7 @@ struct mapping {
 	unsigned long owned_by_cpu[];
 };
 
-enum violation { UNMAPPED, BEYOND, DIRECTION, OWNER, VIOLATIONS };
-
-static const char *const violation_names[VIOLATIONS] = { "unmapped", "beyond", "direction", "owner" };
+static const char *const violation_names[VIOLATIONS] = { "unmapped", "beyond", "direction", "owner", "call" };
 
 static struct rb_root_cached mappings = RB_ROOT_CACHED;
 /* Mappings whose addresses were given to others before their end was traced. */
@@ -69,7 +68,8 @@ static unsigned int granule(struct mapping *map, u64 address)
 	return (address >> GRANULE_SHIFT) - (map->node.start >> GRANULE_SHIFT);
 }
 
-static void add(struct device *dev, phys_addr_t phys, u64 address, size_t size, enum dma_data_direction dir)
+static void add(struct device *dev, phys_addr_t phys, u64 address, size_t size, enum dma_data_direction dir,
+		bool is_shard)
 {
 	unsigned int granules = (size >> GRANULE_SHIFT) + 2;
 	struct interval_tree_node *old;
@@ -87,9 +87,9 @@ static void add(struct device *dev, phys_addr_t phys, u64 address, size_t size, 
 	map->node.last = address + size - 1;
 	map->phys = phys;
 	map->dir = dir;
-	seen = dma_to_phys(dev, address);
+	seen = rxe_is_guarded(dev) ? rxe_guarded_phys(address) : dma_to_phys(dev, address);
 	map->bounced = phys && strstarts(dev_name(dev), "rxe_dma.") && seen != phys;
-	if (map->bounced && dir == DMA_BIDIRECTIONAL && size >= SHARD_BYTES) {
+	if (map->bounced && is_shard) {
 		memset(phys_to_virt(seen), 0xd5, size);
 		atomic_inc(&poisoned);
 	}
@@ -144,7 +144,7 @@ static void give(u64 address, size_t size, bool to_cpu)
 	spin_unlock_irqrestore(&mappings_lock, flags);
 }
 
-static void violate(enum violation what, u64 address, unsigned int size, bool writes)
+void rxe_strict_violate(enum rxe_violation what, u64 address, unsigned int size, bool writes)
 {
 	if (atomic_inc_return(&counts[what]) <= MOST_WARNINGS)
 		WARN(1, "rxe: strict DMA: %s: %s %llx + %u\n", violation_names[what], writes ? "write" : "read",
@@ -153,7 +153,7 @@ static void violate(enum violation what, u64 address, unsigned int size, bool wr
 
 void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes)
 {
-	enum violation what = VIOLATIONS;
+	enum rxe_violation what = VIOLATIONS;
 	struct mapping *map;
 	unsigned long flags;
 	u64 last = address + size - 1;
@@ -179,7 +179,7 @@ void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size,
 	}
 	spin_unlock_irqrestore(&mappings_lock, flags);
 	if (what != VIOLATIONS)
-		violate(what, address, size, writes);
+		rxe_strict_violate(what, address, size, writes);
 }
 
 /* Tracepoints. They are called after what they report. */
@@ -188,7 +188,7 @@ static void map_phys(void *data, struct device *dev, phys_addr_t phys, dma_addr_
 		     enum dma_data_direction dir, unsigned long attrs)
 {
 	if (is_checked(dev))
-		add(dev, phys, address, size, dir);
+		add(dev, phys, address, size, dir, dir == DMA_BIDIRECTIONAL && size >= SHARD_BYTES);
 }
 
 static void unmap_phys(void *data, struct device *dev, dma_addr_t address, size_t size,
@@ -204,9 +204,14 @@ static void map_sg(void *data, struct device *dev, struct scatterlist *sgl, int 
 	struct scatterlist *sg;
 	int i;
 
-	if (is_checked(dev))
-		for_each_sg(sgl, sg, ents, i)
-			add(dev, 0, sg_dma_address(sg), sg_dma_len(sg), dir);
+	if (!is_checked(dev))
+		return;
+	for_each_sg(sgl, sg, ents, i) {
+		/* An IOMMU may have merged entries. */
+		phys_addr_t phys = rxe_is_guarded(dev) ? sg_phys(sg) : 0;
+
+		add(dev, phys, sg_dma_address(sg), sg_dma_len(sg), dir, false);
+	}
 }
 
 static void unmap_sg(void *data, struct device *dev, struct scatterlist *sgl, int nents,
