@@ -18,10 +18,12 @@ NO_DETECTORS = ("nowatchdog", "workqueue.watchdog_thresh=0", "sysctl.kernel.hung
 # Ways of soft-RoCE to memory, through the DMA API (configs/patches/rxe-dma-device.cocci): bounce
 # buffers, or an IOMMU. STRICT: as for with_iommu().
 BOUNCED, TRANSLATED, STRICT = WAYS = "bounced", "translated", "strict"
+# DMA operations of a device of the tests (tests/vm/faulty/rxe_guarded.c). Only its driver has them.
+GUARDED = "guarded"
 # The PCI device of the DMA API. No driver binds to it.
 DMA_DEVICE = "0000:00:1e.0"
 # The parameter `dma` of soft-RoCE.
-DMA_PARAMETER = {BOUNCED: "1", TRANSLATED: DMA_DEVICE, STRICT: DMA_DEVICE}
+DMA_PARAMETER = {BOUNCED: "1", TRANSLATED: DMA_DEVICE, STRICT: DMA_DEVICE, GUARDED: "1"}
 
 
 def way_of_environment():
@@ -39,6 +41,8 @@ def with_dma(way):
     cmdline = [f"rdma_rxe.dma={DMA_PARAMETER[way]}"]
     if way == BOUNCED:
         return [], ["swiotlb=force", *cmdline]
+    if way == GUARDED:
+        return [], cmdline
     return (["-device", "intel-iommu", "-device", "pci-testdev,addr=1e"],
             ["intel_iommu=on", "iommu.passthrough=0", f"iommu.strict={int(way == STRICT)}", *cmdline])
 

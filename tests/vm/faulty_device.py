@@ -10,7 +10,7 @@ from rdsvm import cluster, hardware
 # Folder of the faults in debugfs.
 FAULTS = "/sys/kernel/debug/rxe_faults"
 # Start of the names of the devices to check, by the way to memory.
-CHECKED = {hardware.BOUNCED: "rxe_dma.", hardware.TRANSLATED: hardware.DMA_DEVICE}
+CHECKED = {hardware.BOUNCED: "rxe_dma.", hardware.TRANSLATED: hardware.DMA_DEVICE, hardware.GUARDED: "rxe_dma."}
 # Attributes of the messages of the connection manager.
 CM_MESSAGES = {"REQ": 0x10, "REJ": 0x12, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "DREP": 0x16}
 
@@ -33,7 +33,8 @@ class FaultyMachine(cluster.Machine):
         networks, self.networks = self.networks, []
         super().boot()
         # modprobe has loaded what both drivers need.
-        self.run(f"rmmod rdma_rxe && insmod {path} dma={hardware.DMA_PARAMETER[self.dma]} strict={CHECKED[self.dma]}")
+        self.run(f"rmmod rdma_rxe && insmod {path} dma={hardware.DMA_PARAMETER[self.dma]} strict={CHECKED[self.dma]} "
+                 f"guarded={int(self.dma == hardware.GUARDED)}")
         for commands in networks:
             self._network(commands)
         return self
