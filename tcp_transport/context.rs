@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The socket of an endpoint, its work and its link.
+//! The socket of an endpoint, and its work.
 //!
 //! Events of the socket, and frames of the connection, queue the work. It receives, sends, and
 //! notes what TCP has acknowledged. Its lock also keeps the work away from the teardown.
@@ -24,17 +24,9 @@ use super::{
 };
 use crate::{
     conn::{
-        xmit::{
-            self,
-            FrameSink,
-            XmitError, //
-        },
-        AsIs,
         Connection,
         EndpointEvent,
-        EndpointProgress,
-        Link,
-        TxQueue, //
+        EndpointProgress, //
     },
     kapi::{
         net::tcp::{
@@ -43,34 +35,17 @@ use crate::{
             TcpSocket,
             TcpState, //
         },
-        print::pr_change_ratelimited,
-        rdma::{
-            OperationItem,
-            PostError,
-            RejectedOp,
-            SendItem, //
-        },
         sync::{
             cancel,
             cancel_delayed,
             new_spinlock_bh,
-            Item,
-            SpinLockBh,
-            SpinLockBhGuard, //
+            SpinLockBh, //
         },
         task::without_io,
         time, //
-    },
-    proto::{
-        info::RdmaPath,
-        keepalive::LinkActivity,
-        wire::FragmentSize,
-        xmit::LinkRoom, //
-    },
-    recv_pool::Pools, //
+    }, //
 };
 use kernel::{
-    fmt,
     prelude::*,
     sync::{
         atomic::{
@@ -101,9 +76,6 @@ const RETRY_MS: u32 = 10;
 /// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
 const DRAIN_NS: u64 = 5_000_000_000;
 
-/// Frames in the stage that another one may wait for, because the work takes them soon.
-const REPORT_EVERY: u32 = 16;
-
 /// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -116,14 +88,14 @@ pub(super) enum Role {
 }
 
 /// The socket, and what the work needs for it.
-struct Io {
-    socket: Option<TcpSocket>,
-    reader: Reader,
-    writer: Writer,
+pub(super) struct Io {
+    pub(super) socket: Option<TcpSocket>,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
     is_up: bool,
 }
 
-/// The socket of an endpoint, its work and its link.
+/// The socket of an endpoint, and its work.
 #[pin_data]
 pub(super) struct TcpContext {
     pub(super) connection: Arc<Connection>,
@@ -131,15 +103,15 @@ pub(super) struct TcpContext {
     pub(super) transport: Arc<Tcp>,
     role: Role,
     #[pin]
-    io: Mutex<Io>,
+    pub(super) io: Mutex<Io>,
     #[pin]
-    stage: SpinLockBh<FrameStage>,
+    pub(super) stage: SpinLockBh<FrameStage>,
     /// A transmission waits for room.
-    blocked: Atomic<bool>,
+    pub(super) blocked: Atomic<bool>,
     /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
-    wanted: Atomic<u32>,
+    pub(super) wanted: Atomic<u32>,
     /// Number of times that the connection asked for signs of activity.
-    asked: Atomic<u32>,
+    pub(super) asked: Atomic<u32>,
     #[pin]
     work: Work<TcpContext, 0>,
     #[pin]
@@ -322,7 +294,7 @@ impl TcpContext {
     }
 
     /// Marks the endpoint as lost. Any context.
-    fn lose(&self) {
+    pub(super) fn lose(&self) {
         if !self.progress.has_ended() {
             self.note(EndpointEvent::Lost);
         }
@@ -453,144 +425,5 @@ impl TcpContext {
         let una = socket.snd_una();
         socket.abort();
         una
-    }
-}
-
-/// The link of an established endpoint.
-pub(super) struct TcpLink(pub(super) Arc<TcpContext>);
-
-impl Link for TcpLink {
-    fn fragment(&self) -> FragmentSize {
-        FragmentSize::K8
-    }
-
-    fn path(&self) -> RdmaPath {
-        RdmaPath::default()
-    }
-
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_passive = u8::from(self.0.role == Role::Passive);
-        let acked_by = self.0.io.lock().reader.acked_by;
-        let staged = self.0.stage.lock().count();
-        f.write_fmt(fmt!(
-            "transport=tcp passive={} acked_by={:?} staged={}",
-            is_passive,
-            acked_by,
-            staged
-        ))
-    }
-
-    fn announce(&self, connection: &Connection) {
-        let key = &connection.key;
-        let side = match self.0.role {
-            Role::Passive => "Passive",
-            Role::Active | Role::WakeUp => "Active",
-        };
-        pr_change_ratelimited!(
-            connection.log_limit,
-            "RDS/TCP: {} conn connected <{},{},{}>\n",
-            side,
-            AsIs(key.laddr),
-            AsIs(key.faddr),
-            key.tos
-        );
-    }
-
-    /// TCP has a keepalive and a timeout of its own. So the peer always counts as active, and a
-    /// peer that acknowledges nothing is not asked to.
-    fn activity(&self) -> LinkActivity {
-        LinkActivity {
-            arrived: self.0.asked.fetch_add(1, Relaxed),
-            rx_stalled: false,
-            given: 0,
-            done: 0,
-            operates: false,
-            offers: false,
-            offers_for: 0,
-        }
-    }
-
-    fn give_up(&self) {
-        self.0.lose();
-    }
-
-    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
-        let context = &self.0;
-        let sink = || StagedFrames {
-            context,
-            stage: context.stage.lock(),
-        };
-        match xmit::transmit(connection, queue, sink) {
-            Ok(()) => {}
-            Err(XmitError::Post(error)) => {
-                connection.note_failure("post", error);
-                context.lose();
-            }
-            Err(XmitError::Frame | XmitError::Operation) => {
-                connection.note_failure("frame", EIO);
-                context.lose();
-            }
-        }
-    }
-}
-
-/// The stage of a context, for one transmission.
-struct StagedFrames<'a> {
-    context: &'a Arc<TcpContext>,
-    stage: SpinLockBhGuard<'a, FrameStage>,
-}
-
-impl FrameSink for StagedFrames<'_> {
-    fn room(&self) -> LinkRoom {
-        // CAST: small numbers.
-        LinkRoom {
-            room: self.stage.room() as u32,
-            in_flight: self.stage.count() as u32,
-            report_every: REPORT_EVERY,
-            reads: None,
-        }
-    }
-
-    fn fragment(&self) -> FragmentSize {
-        FragmentSize::K8
-    }
-
-    fn pools(&self) -> &Pools {
-        self.context.transport.memory()
-    }
-
-    fn awaits_first_frame(&self) -> bool {
-        false
-    }
-
-    fn serves_reads(&self) -> bool {
-        false
-    }
-
-    fn push(&mut self, item: SendItem, _reports: bool) -> Result {
-        self.stage.push(item)
-    }
-
-    fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
-        // No socket of this transport has operations.
-        Err((item, PostError::Never))
-    }
-
-    fn resume_later(&mut self) {
-        self.context.blocked.store(true, Relaxed);
-    }
-
-    fn await_buffer(&mut self, len: u32) {
-        self.context.transport.counters.inc(TcpCounter::TxAllocWait);
-        // Called with `Path::tx` held, so no other length is stored meanwhile.
-        let wanted = &self.context.wanted;
-        if len.max(1) > wanted.load(Relaxed) {
-            wanted.store(len.max(1), Relaxed);
-        }
-    }
-
-    fn flush(self) -> Result {
-        self.context.queue();
-        Ok(())
     }
 }

@@ -5,10 +5,10 @@
 use super::{
     context::{
         Role,
-        TcpContext,
-        TcpLink, //
+        TcpContext, //
     },
     counters::TcpCounter,
+    link::TcpLink,
     tcp::Tcp, //
 };
 use crate::{

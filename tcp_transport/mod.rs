@@ -36,7 +36,8 @@
 //! | `stage` | Frames that wait for the socket |
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
 //! | `tcp` | The state that all endpoints share |
-//! | `context` | The socket of an endpoint, its work and its link |
+//! | `context` | The socket of an endpoint, and its work |
+//! | `link` | The link of an endpoint |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
 //! | `listener` | Connections that peers make |
@@ -46,6 +47,7 @@
 mod context;
 mod counters;
 mod endpoint;
+mod link;
 mod listener;
 mod reader;
 mod stage;

@@ -248,7 +248,7 @@ def test_sending_finds_no_memory(pair, tools, guest, tcp):
     a, b = pair
     a.forget("tcp=1")
     before = counters(a, guest)
-    sending = place_of_rust(a, r"13tcp_transport7context.*7TcpLink.*4Link8transmit$")
+    sending = place_of_rust(a, r"13tcp_transport4link.*7TcpLink.*4Link8transmit$")
     with faults_within(a, sending, "failslab", "fail_page_alloc", probability=100, min_order=0):
         ping(tools, a, hosts[1], hosts[0])
     now = counters(a, guest)

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The link of an established endpoint, and how a connection transmits on it.
+//!
+//! Frames go to the stage of the endpoint's context, whose work sends them.
+
+use super::{
+    context::{
+        Role,
+        TcpContext, //
+    },
+    counters::TcpCounter,
+    stage::FrameStage, //
+};
+use crate::{
+    conn::{
+        xmit::{
+            self,
+            FrameSink,
+            XmitError, //
+        },
+        AsIs,
+        Connection,
+        Link,
+        TxQueue, //
+    },
+    kapi::{
+        print::pr_change_ratelimited,
+        rdma::{
+            OperationItem,
+            PostError,
+            RejectedOp,
+            SendItem, //
+        },
+        sync::{
+            Item,
+            SpinLockBhGuard, //
+        }, //
+    },
+    proto::{
+        info::RdmaPath,
+        keepalive::LinkActivity,
+        wire::FragmentSize,
+        xmit::LinkRoom, //
+    },
+    recv_pool::Pools, //
+};
+use kernel::{
+    fmt,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
+};
+
+/// Frames in the stage that another one may wait for, because the work takes them soon.
+const REPORT_EVERY: u32 = 16;
+
+/// The link of an established endpoint.
+pub(super) struct TcpLink(pub(super) Arc<TcpContext>);
+
+impl Link for TcpLink {
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K8
+    }
+
+    fn path(&self) -> RdmaPath {
+        RdmaPath::default()
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_passive = u8::from(self.0.role() == Role::Passive);
+        let acked_by = self.0.io.lock().reader.acked_by;
+        let staged = self.0.stage.lock().count();
+        f.write_fmt(fmt!(
+            "transport=tcp passive={} acked_by={:?} staged={}",
+            is_passive,
+            acked_by,
+            staged
+        ))
+    }
+
+    fn announce(&self, connection: &Connection) {
+        let key = &connection.key;
+        let side = match self.0.role() {
+            Role::Passive => "Passive",
+            Role::Active | Role::WakeUp => "Active",
+        };
+        pr_change_ratelimited!(
+            connection.log_limit,
+            "RDS/TCP: {} conn connected <{},{},{}>\n",
+            side,
+            AsIs(key.laddr),
+            AsIs(key.faddr),
+            key.tos
+        );
+    }
+
+    /// TCP has a keepalive and a timeout of its own. So the peer always counts as active, and a
+    /// peer that acknowledges nothing is not asked to.
+    fn activity(&self) -> LinkActivity {
+        LinkActivity {
+            arrived: self.0.asked.fetch_add(1, Relaxed),
+            rx_stalled: false,
+            given: 0,
+            done: 0,
+            operates: false,
+            offers: false,
+            offers_for: 0,
+        }
+    }
+
+    fn give_up(&self) {
+        self.0.lose();
+    }
+
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        let context = &self.0;
+        let sink = || StagedFrames {
+            context,
+            stage: context.stage.lock(),
+        };
+        match xmit::transmit(connection, queue, sink) {
+            Ok(()) => {}
+            Err(XmitError::Post(error)) => {
+                connection.note_failure("post", error);
+                context.lose();
+            }
+            Err(XmitError::Frame | XmitError::Operation) => {
+                connection.note_failure("frame", EIO);
+                context.lose();
+            }
+        }
+    }
+}
+
+/// The stage of a context, for one transmission.
+struct StagedFrames<'a> {
+    context: &'a Arc<TcpContext>,
+    stage: SpinLockBhGuard<'a, FrameStage>,
+}
+
+impl FrameSink for StagedFrames<'_> {
+    fn room(&self) -> LinkRoom {
+        // CAST: small numbers.
+        LinkRoom {
+            room: self.stage.room() as u32,
+            in_flight: self.stage.count() as u32,
+            report_every: REPORT_EVERY,
+            reads: None,
+        }
+    }
+
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K8
+    }
+
+    fn pools(&self) -> &Pools {
+        self.context.transport.memory()
+    }
+
+    fn awaits_first_frame(&self) -> bool {
+        false
+    }
+
+    fn serves_reads(&self) -> bool {
+        false
+    }
+
+    fn push(&mut self, item: SendItem, _reports: bool) -> Result {
+        self.stage.push(item)
+    }
+
+    fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
+        // No socket of this transport has operations.
+        Err((item, PostError::Never))
+    }
+
+    fn resume_later(&mut self) {
+        self.context.blocked.store(true, Relaxed);
+    }
+
+    fn await_buffer(&mut self, len: u32) {
+        self.context.transport.counters.inc(TcpCounter::TxAllocWait);
+        // Called with `Path::tx` held, so no other length is stored meanwhile.
+        let wanted = &self.context.wanted;
+        if len.max(1) > wanted.load(Relaxed) {
+            wanted.store(len.max(1), Relaxed);
+        }
+    }
+
+    fn flush(self) -> Result {
+        self.context.queue();
+        Ok(())
+    }
+}
