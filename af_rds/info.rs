@@ -40,13 +40,15 @@ use crate::{
         RDS6_INFO_RETRANS_MESSAGES,
         RDS6_INFO_SEND_MESSAGES,
         RDS6_INFO_SOCKETS,
+        RDS6_INFO_TCP_SOCKETS,
         RDS_INFO_CONNECTIONS,
         RDS_INFO_COUNTERS,
         RDS_INFO_IB_CONNECTIONS,
         RDS_INFO_RECV_MESSAGES,
         RDS_INFO_RETRANS_MESSAGES,
         RDS_INFO_SEND_MESSAGES,
-        RDS_INFO_SOCKETS, //
+        RDS_INFO_SOCKETS,
+        RDS_INFO_TCP_SOCKETS, //
     }, //
 };
 use core::net::Ipv6Addr;
@@ -69,6 +71,7 @@ enum Topic {
     Unread,
     Sockets,
     Rdma,
+    Tcp,
 }
 
 /// Returns the table for an option number, and the address family of its records.
@@ -81,12 +84,14 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
         RDS_INFO_RECV_MESSAGES => (Topic::Unread, Family::V4),
         RDS_INFO_SOCKETS => (Topic::Sockets, Family::V4),
         RDS_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V4),
+        RDS_INFO_TCP_SOCKETS => (Topic::Tcp, Family::V4),
         RDS6_INFO_CONNECTIONS => (Topic::Connections, Family::V6),
         RDS6_INFO_SEND_MESSAGES => (Topic::Outgoing(QueueKind::Unsent), Family::V6),
         RDS6_INFO_RETRANS_MESSAGES => (Topic::Outgoing(QueueKind::Sent), Family::V6),
         RDS6_INFO_RECV_MESSAGES => (Topic::Unread, Family::V6),
         RDS6_INFO_SOCKETS => (Topic::Sockets, Family::V6),
         RDS6_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V6),
+        RDS6_INFO_TCP_SOCKETS => (Topic::Tcp, Family::V6),
         _ => return None,
     };
     Some((topic, family))
@@ -181,6 +186,9 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
         return Err(EINVAL);
     }
     let (topic, family) = table(name).ok_or(Errno::NoProtocolOption)?;
+    if matches!(topic, Topic::Tcp) && sk.node.transports.get(TransportId::Tcp).is_none() {
+        return Err(Errno::NoProtocolOption.into());
+    }
     let room = usize::try_from(out.len()).unwrap_or(0);
     let mut writer = InfoWriter {
         family,
@@ -196,6 +204,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
         Topic::Unread => unread(sk, &mut writer)?,
         Topic::Sockets => sockets(sk, &mut writer)?,
         Topic::Rdma => rdma(sk, &mut writer)?,
+        Topic::Tcp => tcp(sk, &mut writer)?,
     };
     writer.finish()?;
     c_int::try_from(record).map_err(|_| EOVERFLOW)
@@ -347,4 +356,22 @@ fn rdma(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
         })
     })?;
     Ok(info::RdmaConnection::size(writer.family))
+}
+
+fn tcp(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        if key.transport != TransportId::Tcp || !writer.shows(key.laddr) {
+            return Ok(());
+        }
+        let Some(progress) = connection.path.tcp_progress() else {
+            return Ok(());
+        };
+        writer.add(&info::TcpConnection {
+            laddr: key.laddr,
+            faddr: key.faddr,
+            progress,
+        })
+    })?;
+    Ok(info::TcpConnection::size(writer.family))
 }

@@ -11,7 +11,10 @@ use crate::{
     },
     proto::{
         connect::State,
-        info::RdmaPath, //
+        info::{
+            RdmaPath,
+            TcpProgress, //
+        }, //
     },
     uapi::{
         RDS_INFO_CONNECTION_FLAG_CONNECTED,
@@ -110,6 +113,16 @@ impl Path {
             None if self.state.load(Relaxed) == State::Down as u32 => tx.idle_path,
             None => None,
         }
+    }
+
+    /// Returns the progress of a connection over TCP while it is up.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn tcp_progress(&self) -> Option<TcpProgress> {
+        let link = self.tx.lock().link.clone();
+        link?.tcp_progress()
     }
 
     /// Calls `each`, without a lock, for the messages of a queue, oldest first, until it fails.

@@ -20,7 +20,10 @@ use crate::{
         }, //
     },
     proto::{
-        info::RdmaPath,
+        info::{
+            RdmaPath,
+            TcpProgress, //
+        },
         keepalive::LinkActivity,
         wire::FragmentSize, //
     },
@@ -202,6 +205,15 @@ pub(crate) trait Link: Send + Sync {
     ///
     /// Any context.
     fn path(&self) -> RdmaPath;
+
+    /// Returns the progress of a connection over TCP. `None` on other transports.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    fn tcp_progress(&self) -> Option<TcpProgress> {
+        None
+    }
 
     /// Writes the state of the link as `name=value` words, for people.
     ///

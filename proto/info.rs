@@ -12,3 +12,21 @@ pub(crate) struct RdmaPath {
     pub(crate) max_send_sge: u32,
     pub(crate) service_level: u8,
 }
+
+/// Progress of a connection over TCP that is up. Numbers are those of bytes in the stream, modulo
+/// 2^32, as TCP counts them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct TcpProgress {
+    pub(crate) local_port: u16,
+    pub(crate) peer_port: u16,
+    /// Bytes of the next header that have not arrived. 0 while the payload behind it arrives.
+    pub(crate) header_left: u64,
+    /// Bytes of the payload that have not arrived.
+    pub(crate) payload_left: u64,
+    /// First byte of the last message that was given to TCP.
+    pub(crate) last_begin: u32,
+    /// First byte behind that message.
+    pub(crate) last_end: u32,
+    /// First byte that the peer's TCP has not acknowledged.
+    pub(crate) una: u32,
+}

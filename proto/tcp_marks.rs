@@ -28,6 +28,9 @@ pub(crate) struct Marks {
     acked: u64,
     /// Number of the first byte that the peer's TCP has not acknowledged.
     una: u32,
+    /// Ends of the last message that TCP has whole, and of the one before it.
+    last_end: u64,
+    last_begin: u64,
 }
 
 impl Marks {
@@ -39,7 +42,17 @@ impl Marks {
             given: 0,
             acked: 0,
             una,
+            last_end: 0,
+            last_begin: 0,
         }
+    }
+
+    /// Returns the numbers of the first byte of the last message that TCP has whole, and of the
+    /// first one behind it.
+    pub(crate) fn last(&self) -> (u32, u32) {
+        // CAST: numbers of TCP are modulo 2^32.
+        let number = |at: u64| self.una.wrapping_sub(self.acked.wrapping_sub(at) as u32);
+        (number(self.last_begin), number(self.last_end))
     }
 
     /// Returns `true` if there is room for `more` marks.
@@ -59,6 +72,9 @@ impl Marks {
     /// Notes that TCP has taken `bytes`. They end message `sequence`, if that is not 0.
     pub(crate) fn give(&mut self, memory: &mut [StreamMark], bytes: usize, sequence: u64) {
         self.given = self.given.wrapping_add(bytes as u64);
+        if sequence != 0 {
+            (self.last_begin, self.last_end) = (self.last_end, self.given);
+        }
         if sequence == 0 || !self.has_room(memory, 1) {
             return;
         }

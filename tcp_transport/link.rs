@@ -38,7 +38,10 @@ use crate::{
         }, //
     },
     proto::{
-        info::RdmaPath,
+        info::{
+            RdmaPath,
+            TcpProgress, //
+        },
         keepalive::LinkActivity,
         wire::FragmentSize,
         xmit::LinkRoom, //
@@ -67,6 +70,22 @@ impl Link for TcpLink {
 
     fn path(&self) -> RdmaPath {
         RdmaPath::default()
+    }
+
+    fn tcp_progress(&self) -> Option<TcpProgress> {
+        let io = self.0.io.lock();
+        let socket = io.socket.as_ref()?;
+        let (header_left, payload_left) = io.reader.missing();
+        let (last_begin, last_end) = io.writer.last();
+        Some(TcpProgress {
+            local_port: socket.local_addr().port,
+            peer_port: socket.peer_addr().port,
+            header_left: header_left as u64,
+            payload_left: payload_left.into(),
+            last_begin,
+            last_end,
+            una: socket.snd_una(),
+        })
     }
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -147,6 +147,19 @@ impl Reader {
         })
     }
 
+    /// Returns the numbers of bytes that have not arrived: of the next header, and of the payload
+    /// behind the last one.
+    pub(super) fn missing(&self) -> (usize, u32) {
+        match &self.frame {
+            None => (Header::LEN.saturating_sub(self.have), 0),
+            Some(frame) => {
+                let arrived = frame.filled.saturating_sub(Header::LEN);
+                // CAST: a frame has less than 2^32 bytes.
+                (0, frame.left.saturating_sub(arrived as u32))
+            }
+        }
+    }
+
     /// Receives up to `budget` frames. May sleep.
     pub(super) fn run(
         &mut self,

@@ -85,6 +85,12 @@ impl Writer {
         self.marks.has_room(&self.memory, BATCH)
     }
 
+    /// Returns the numbers of the first byte of the last message that TCP has, and of the first one
+    /// behind it.
+    pub(super) fn last(&self) -> (u32, u32) {
+        self.marks.last()
+    }
+
     /// Returns `true` if TCP has not acknowledged all messages.
     pub(super) fn is_unacknowledged(&self) -> bool {
         !self.marks.is_empty()

@@ -10,14 +10,19 @@ use super::{
     rds6_info_message,
     rds6_info_rdma_connection,
     rds6_info_socket,
+    rds6_info_tcp_socket,
     rds_info_connection,
     rds_info_counter,
     rds_info_message,
     rds_info_rdma_connection,
     rds_info_socket,
+    rds_info_tcp_socket,
     TRANSNAMSIZ, //
 };
-use crate::proto::info::RdmaPath;
+use crate::proto::info::{
+    RdmaPath,
+    TcpProgress, //
+};
 use core::{
     mem::offset_of,
     net::{
@@ -331,6 +336,55 @@ impl Emitted for RdmaConnection {
                 connection!(rds_info_rdma_connection, laddr, faddr)
             }
             Family::V6 => connection!(rds6_info_rdma_connection, laddr.octets(), faddr.octets()),
+        })
+    }
+}
+
+/// `struct rds_info_tcp_socket`, `struct rds6_info_tcp_socket`.
+pub(crate) struct TcpConnection {
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) progress: TcpProgress,
+}
+
+impl Emitted for TcpConnection {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_tcp_socket>(),
+            Family::V6 => size_of::<rds6_info_tcp_socket>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        let progress = &self.progress;
+        let (laddr, faddr) = (self.laddr, self.faddr);
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                record!(rds_info_tcp_socket {
+                    local_addr: laddr,
+                    local_port: progress.local_port.to_be_bytes(),
+                    peer_addr: faddr,
+                    peer_port: progress.peer_port.to_be_bytes(),
+                    hdr_rem: progress.header_left.to_ne_bytes(),
+                    data_rem: progress.payload_left.to_ne_bytes(),
+                    last_sent_nxt: progress.last_begin.to_ne_bytes(),
+                    last_expected_una: progress.last_end.to_ne_bytes(),
+                    last_seen_una: progress.una.to_ne_bytes(),
+                    tos: [0],
+                })
+            }
+            Family::V6 => record!(rds6_info_tcp_socket {
+                local_addr: laddr.octets(),
+                local_port: progress.local_port.to_be_bytes(),
+                peer_addr: faddr.octets(),
+                peer_port: progress.peer_port.to_be_bytes(),
+                hdr_rem: progress.header_left.to_ne_bytes(),
+                data_rem: progress.payload_left.to_ne_bytes(),
+                last_sent_nxt: progress.last_begin.to_ne_bytes(),
+                last_expected_una: progress.last_end.to_ne_bytes(),
+                last_seen_una: progress.una.to_ne_bytes(),
+            }),
         })
     }
 }

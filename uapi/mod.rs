@@ -49,6 +49,8 @@ const _: () = {
     assert!(size_of::<rds6_info_socket>() == 52);
     assert!(size_of::<rds_info_rdma_connection>() == 68);
     assert!(size_of::<rds6_info_rdma_connection>() == 92);
+    assert!(size_of::<rds_info_tcp_socket>() == 41);
+    assert!(size_of::<rds6_info_tcp_socket>() == 64);
     assert!(size_of::<rds_rx_trace_so>() == 4);
     assert!(size_of::<rds_cmsg_rx_trace>() == 32);
     assert!(size_of::<rds_iovec>() == 16);

@@ -4,6 +4,7 @@
 The addresses are on a wire without RDMA devices, so that both implementations choose TCP for them.
 """
 
+import json
 import time
 from contextlib import contextmanager
 
@@ -173,6 +174,39 @@ def test_loss(pair, tools, tcp, lower):
     hosts = tcp(lower)
     with with_netem(pair, "loss 3% reorder 5% duplicate 1% delay 2ms"):
         exchange(tools, *zip(pair, hosts), count=200, sockets=2)
+
+
+@LOWER
+def test_sockets_table(pair, tools, tcp, lower):
+    """RDS_INFO_TCP_SOCKETS, as on C: each end has the ports of the other one. When all is acknowledged
+    nothing is left of the last message."""
+    hosts = tcp(lower)
+    size, ends = 5000, list(zip(pair, hosts))
+    exchange(tools, *ends, count=20, sizes=f"{size}..{size}")
+
+    def distance(end, begin):
+        return (end - begin) % (1 << 32)
+
+    def row(m, own):
+        rows = json.loads(m.run([tools / "rds-info", "--json", "-T"]).out)["tcp"]
+        return next((x for x in rows if x["local"] == own), None)
+
+    def rest(m, own, peer):
+        """Returns the row of a connection once it rests."""
+        deadline = time.monotonic() + 60
+        while not (seen := row(m, own)) or 0 < distance(seen["expected_una"], seen["seen_una"]) < 1 << 31:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.1)
+        assert seen["peer"] == peer and seen["tos"] == 0
+        assert (seen["header_remaining"], seen["data_remaining"]) == (48, 0)
+        return seen
+
+    first, second = (rest(m, own, peer) for (m, own), peer in zip(ends, hosts[::-1]))
+    assert first["local_port"] == second["peer_port"] and first["peer_port"] == second["local_port"]
+    assert RDS_TCP_PORT == (second if lower == 0 else first)["local_port"]
+    for (m, _), seen in zip(ends, (first, second)):
+        if m.impl == "rust":
+            assert distance(seen["expected_una"], seen["sent_next"]) >= 48
 
 
 @pytest.mark.long("debug")

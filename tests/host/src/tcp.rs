@@ -239,6 +239,7 @@ proptest! {
         let mut marks = Marks::new(first);
         let mut noted: VecDeque<Noted> = VecDeque::new();
         let (mut given, mut acked, mut sequence) = (0u64, 0u64, 0);
+        let (mut begin, mut end) = (first, first);
         for (bytes, ends, more) in steps {
             prop_assert_eq!(marks.has_room(&memory, 1), noted.len() < memory.len());
             let ends = ends && noted.len() < memory.len();
@@ -247,7 +248,9 @@ proptest! {
             marks.give(&mut memory, bytes as usize, if ends { sequence } else { 0 });
             if ends {
                 noted.push_back(Noted { end: given, sequence });
+                (begin, end) = (end, first.wrapping_add(given as u32));
             }
+            prop_assert_eq!(marks.last(), (begin, end));
             acked = (acked + u64::from(more)).min(given);
             let mut last = None;
             while noted.front().is_some_and(|it| it.end <= acked) {
