@@ -86,7 +86,7 @@ int rds_rust_tcp_create(bool v6, struct socket **out)
 	return 0;
 }
 
-void rds_rust_tcp_tune(struct socket *sock, unsigned int user_timeout_ms, int syn_retries)
+void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_retries)
 {
 	struct sock *sk = sock->sk;
 
@@ -101,8 +101,10 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int user_timeout_ms, int sy
 	tcp_sock_set_keepcnt(sk, 5);
 	tcp_sock_set_keepidle(sk, 5);
 	tcp_sock_set_keepintvl(sk, 5);
-	tcp_sock_set_user_timeout(sk, user_timeout_ms);
 	tcp_sock_set_syncnt(sk, syn_retries);
+	lock_sock(sk);
+	WRITE_ONCE(inet_csk(sk)->icsk_rto_max, msecs_to_jiffies(rto_max_ms));
+	release_sock(sk);
 }
 
 union any_addr {
@@ -359,6 +361,21 @@ int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek)
 u32 rds_rust_tcp_snd_una(const struct socket *sock)
 {
 	return READ_ONCE(tcp_sk(sock->sk)->snd_una);
+}
+
+/**
+ * rds_rust_tcp_last_ack() - signs of life of the peer
+ * @sock: connected socket
+ * @owes: whether TCP waits for an ack, of bytes or of a probe
+ *
+ * Return: the time of the last ack, in jiffies.
+ */
+u32 rds_rust_tcp_last_ack(const struct socket *sock, bool *owes)
+{
+	const struct tcp_sock *tp = tcp_sk(sock->sk);
+
+	*owes = READ_ONCE(tp->packets_out) || READ_ONCE(inet_csk(sock->sk)->icsk_probes_out);
+	return READ_ONCE(tp->rcv_tstamp);
 }
 
 /* Makes the next ACK of the peer's TCP an event. */

@@ -39,7 +39,7 @@ struct rds_tcp_addr {
 };
 
 int rds_rust_tcp_create(bool v6, struct socket **sock);
-void rds_rust_tcp_tune(struct socket *sock, unsigned int user_timeout_ms, int syn_retries);
+void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_retries);
 int rds_rust_tcp_bind(struct socket *sock, const struct rds_tcp_addr *addr);
 int rds_rust_tcp_connect(struct socket *sock, const struct rds_tcp_addr *addr);
 void rds_rust_tcp_prepare_listener(struct socket *sock);
@@ -58,6 +58,7 @@ int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kve
 		      size_t count, size_t len);
 int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
+u32 rds_rust_tcp_last_ack(const struct socket *sock, bool *owes);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);
 void rds_rust_tcp_close_window(struct socket *sock);
 bool rds_rust_tcp_abort_up_to(struct socket *sock, u32 most);

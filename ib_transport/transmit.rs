@@ -119,6 +119,8 @@ impl Link for Qp<QpContext> {
             operates: progress.operates,
             offers: device.offers_memory(),
             offers_for: device.time_for_operations(),
+            asks: false,
+            has_stopped: false,
         }
     }
 

@@ -116,6 +116,10 @@ pub(crate) struct LinkActivity {
     pub(crate) offers: bool,
     /// Time in nanoseconds for which such use may delay the peer's answer.
     pub(crate) offers_for: u64,
+    /// The transport itself asks a silent peer for an answer, so no keepalive is sent.
+    pub(crate) asks: bool,
+    /// The peer has left a message incomplete for too long.
+    pub(crate) has_stopped: bool,
 }
 
 /// State of a connection that is up, as one check sees it.
@@ -235,7 +239,10 @@ impl Keepalive {
         if core::mem::replace(&mut self.through, snapshot.through) != snapshot.through {
             self.failures = 0;
         }
-        let decision = self.quiet.check(snapshot, now, limit, self.failures);
+        let decision = match snapshot.activity.has_stopped {
+            true => KeepaliveDecision::GiveUp,
+            false => self.quiet.check(snapshot, now, limit, self.failures),
+        };
         if decision == KeepaliveDecision::GiveUp {
             self.failures = self.failures.saturating_add(1);
             self.pause();
@@ -287,7 +294,14 @@ impl QuietPeriod {
         let progress =
             core::mem::replace(&mut self.done, snapshot.activity.done) != snapshot.activity.done;
         self.follow(snapshot, progress);
-        if self.quiet < limit.half(failures) {
+        let half = limit.half(failures);
+        if snapshot.activity.asks {
+            return match self.quiet < half.saturating_mul(2) {
+                true => KeepaliveDecision::Keep,
+                false => KeepaliveDecision::GiveUp,
+            };
+        }
+        if self.quiet < half {
             return KeepaliveDecision::Keep;
         }
         if self.stage == Stage::NotSent {

@@ -45,6 +45,7 @@ pub(crate) mod starvation;
 pub(crate) mod tcp_marks;
 pub(crate) mod tcp_role;
 pub(crate) mod tcp_stream;
+pub(crate) mod tcp_watch;
 pub(crate) mod tx;
 mod unchanged;
 pub(crate) mod wire;

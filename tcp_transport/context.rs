@@ -43,6 +43,11 @@ use crate::{
         },
         task::without_io,
         time, //
+    },
+    proto::tcp_watch::{
+        StreamSigns,
+        TcpSigns,
+        TcpWatch, //
     }, //
 };
 use kernel::{
@@ -93,6 +98,9 @@ pub(super) struct Io {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     is_up: bool,
+    /// Reading waits for memory.
+    starves: bool,
+    watch: TcpWatch,
 }
 
 /// The socket of an endpoint, and its work.
@@ -110,8 +118,8 @@ pub(super) struct TcpContext {
     pub(super) blocked: Atomic<bool>,
     /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
     pub(super) wanted: Atomic<u32>,
-    /// Number of times that the connection asked for signs of activity.
-    pub(super) asked: Atomic<u32>,
+    /// Number of times that the peer was found active.
+    active: Atomic<u32>,
     #[pin]
     work: Work<TcpContext, 0>,
     #[pin]
@@ -167,6 +175,8 @@ impl TcpContext {
             reader: Reader::new(carries)?,
             writer: Writer::new(carries)?,
             is_up: false,
+            starves: false,
+            watch: TcpWatch::new(),
         };
         let stage = FrameStage::new(carries)?;
         Arc::pin_init(
@@ -179,7 +189,7 @@ impl TcpContext {
                 stage <- new_spinlock_bh!(stage, "TcpContext::stage"),
                 blocked: Atomic::new(false),
                 wanted: Atomic::new(0),
-                asked: Atomic::new(0),
+                active: Atomic::new(0),
                 work <- kernel::new_work!("TcpContext::work"),
                 retry <- kernel::new_delayed_work!("TcpContext::retry"),
             }),
@@ -266,6 +276,7 @@ impl TcpContext {
         } = &**self;
         let (memory, counters) = (transport.memory(), &transport.counters);
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
+        io.starves = stop == ReadStop::NoMemory;
         connection.flush_ack();
         let sent = io.writer.run(socket, &self.stage, counters);
         self.look_for_acks(io);
@@ -291,6 +302,32 @@ impl TcpContext {
                 self.lose();
             }
         }
+    }
+
+    /// Returns a number that changes if the peer is active, and `true` if it has left a message
+    /// incomplete for too long. Process context, without a lock.
+    pub(super) fn activity(&self) -> (u32, bool) {
+        let mut has_stopped = false;
+        // The lock is taken only if it is free. Otherwise there is something to do for the socket.
+        let is_active = self.io.try_lock().is_none_or(|mut guard| {
+            let io = &mut *guard;
+            let Some(socket) = &io.socket else {
+                return true;
+            };
+            let (last_ack, owes) = socket.last_ack();
+            let stream = StreamSigns {
+                frames: io.reader.frames,
+                is_incomplete: io.reader.is_incomplete(),
+                starves: io.starves,
+            };
+            has_stopped = io.watch.has_stopped(&stream, time::monotonic_ns());
+            io.watch.is_active(&TcpSigns { last_ack, owes })
+        });
+        let active = match is_active {
+            true => self.active.fetch_add(1, Relaxed).wrapping_add(1),
+            false => self.active.load(Relaxed),
+        };
+        (active, has_stopped)
     }
 
     /// Marks the endpoint as lost. Any context.

@@ -116,17 +116,18 @@ impl Link for TcpLink {
         );
     }
 
-    /// TCP has a keepalive and a timeout of its own. So the peer always counts as active, and a
-    /// peer that acknowledges nothing is not asked to.
     fn activity(&self) -> LinkActivity {
+        let (arrived, has_stopped) = self.0.activity();
         LinkActivity {
-            arrived: self.0.asked.fetch_add(1, Relaxed),
+            arrived,
             rx_stalled: false,
             given: 0,
             done: 0,
             operates: false,
             offers: false,
             offers_for: 0,
+            asks: true,
+            has_stopped,
         }
     }
 

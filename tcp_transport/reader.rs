@@ -160,6 +160,11 @@ impl Reader {
         }
     }
 
+    /// Returns `true` if a message has begun and not ended.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.have > 0
+    }
+
     /// Receives up to `budget` frames. May sleep.
     pub(super) fn run(
         &mut self,

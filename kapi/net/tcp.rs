@@ -215,11 +215,12 @@ impl TcpSocket {
     /// Sets what all sockets of connections have: no delay of short segments, keepalive, and limits
     /// on the time for which a peer may be silent.
     fn tune(&self) {
-        // A dead peer is given up after half a minute, also while bytes wait for it.
-        const USER_TIMEOUT_MS: c_uint = 30_000;
+        // TCP sends again, and asks for room, at least so often. No user timeout is set: it would
+        // also end a connection whose peer answers and has no room.
+        const RTO_MAX_MS: c_uint = 5000;
         const SYN_RETRIES: c_int = 2;
         // SAFETY: By the type invariants the socket is alive.
-        unsafe { bindings::rds_rust_tcp_tune(self.raw.as_ptr(), USER_TIMEOUT_MS, SYN_RETRIES) };
+        unsafe { bindings::rds_rust_tcp_tune(self.raw.as_ptr(), RTO_MAX_MS, SYN_RETRIES) };
     }
 
     /// Creates a socket for a connection that is made from here.
@@ -485,6 +486,19 @@ impl TcpSocket {
     pub(crate) fn snd_una(&self) -> u32 {
         // SAFETY: By the type invariants the socket is alive.
         unsafe { bindings::rds_rust_tcp_snd_una(self.raw.as_ptr()) }
+    }
+
+    /// Returns the time of the peer's last acknowledgement in jiffies, and `true` if TCP waits for
+    /// another one.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn last_ack(&self) -> (u32, bool) {
+        let mut owes = false;
+        // SAFETY: By the type invariants the socket is alive. The function writes to `owes`.
+        let last_ack = unsafe { bindings::rds_rust_tcp_last_ack(self.raw.as_ptr(), &mut owes) };
+        (last_ack, owes)
     }
 
     /// Makes the next acknowledgement of the peer's TCP an event. The caller looks at

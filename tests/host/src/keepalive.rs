@@ -22,6 +22,8 @@ fn waiting() -> LinkSnapshot {
             operates: false,
             offers: false,
             offers_for: 150 * SECOND,
+            asks: false,
+            has_stopped: false,
         },
     }
 }
@@ -485,4 +487,30 @@ fn the_time_for_operations_has_bounds() {
     };
     let (decision, count) = Looks::asked(30).until(9999, |_| operates);
     assert_eq!((decision, count / 10), (GiveUp, 14));
+}
+
+#[test]
+fn a_transport_that_asks_itself_sends_no_keepalive() {
+    let silent = || {
+        let mut snapshot = waiting();
+        snapshot.activity.asks = true;
+        snapshot
+    };
+    let mut looks = Looks::new(30);
+    assert_eq!(looks.until(100, |_| silent()), (GiveUp, 30));
+    // The next link has twice the time.
+    let again = || LinkSnapshot {
+        times_up: 2,
+        ..silent()
+    };
+    assert_eq!(looks.until(100, |_| again()), (GiveUp, 60));
+}
+
+#[test]
+fn a_peer_that_stops_within_a_message_is_given_up() {
+    let mut snapshot = waiting();
+    snapshot.activity.asks = true;
+    snapshot.activity.has_stopped = true;
+    // Not even without a limit on the silence.
+    assert_eq!(Looks::new(0).check(&snapshot), GiveUp);
 }

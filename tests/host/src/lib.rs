@@ -39,6 +39,7 @@ mod rx;
 mod sim;
 mod starvation;
 mod tcp;
+mod tcp_watch;
 mod tx;
 mod versions;
 mod wire;
