@@ -68,7 +68,8 @@ use kernel::{
 pub(crate) struct Connection {
     pub(crate) key: ConnKey,
     pub(crate) node: Arc<Node>,
-    /// User whose program first needed the connection. `None` if the peer did.
+    /// User whose program first needed the connection, or [`UserId::PEERS`] if a peer over TCP did.
+    /// `None` if another peer did.
     pub(super) creator: Option<UserId>,
     /// Generation number that notifies the peer of a restart of the local sequence numbers. They
     /// restart when the node does, or after an earlier connection was forgotten.

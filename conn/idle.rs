@@ -8,6 +8,8 @@
 //! once. A sender looks the connection up again and makes a new one.
 
 use super::{
+    key::ConnKey,
+    node::NodeConnections,
     path::{
         Path,
         PathEvent,
@@ -24,7 +26,10 @@ use crate::{
             cancel,
             cancel_delayed, //
         },
-        task::without_io,
+        task::{
+            without_io,
+            UserId, //
+        },
         time, //
     },
     proto::{
@@ -138,7 +143,9 @@ impl Node {
     }
 
     fn is_near_limit(&self, connection: &Connection) -> bool {
-        self.connections.lock().tree.is_near_limit(&connection.key)
+        let of_stranger = connection.is_of_stranger();
+        let connections = self.connections.lock();
+        connections.is_near_limit(&connection.key, of_stranger)
     }
 
     /// Forgets a connection, unless something has happened to it. Returns `true` if it was closed
@@ -153,10 +160,12 @@ impl Node {
             return false;
         };
         let was_up = when == When::Closed && worker.is_up();
-        if was_up {
+        let waited = when == When::NearLimit && worker.is_waiting();
+        if was_up || waited {
             connection.handle(&mut worker, Event::Idle);
         }
         let closed = was_up && worker.is_down();
+        let of_stranger = connection.is_of_stranger();
         let place = match connection.path.leaves_position() {
             true => PositionPlace::new().ok(),
             false => None,
@@ -164,8 +173,8 @@ impl Node {
         let mut connections = self.connections.lock();
         let now = &mut *connections;
         // The table is locked, so no lookup finds a connection that has ended.
-        let may =
-            worker.is_down() && (when == When::Always || now.tree.is_near_limit(&connection.key));
+        let may = worker.is_down()
+            && (when == When::Always || now.is_near_limit(&connection.key, of_stranger));
         // A pending request may be the peer's reaction to the closing above, so it does not count
         // then. Over TCP it may have messages already, which the peer counts as delivered.
         let rejects = closed && !connection.is_stream();
@@ -191,6 +200,9 @@ impl Node {
         drop(connections);
         drop(worker);
         if gone.is_none() {
+            if (waited || closed) && connection.path.peer_may_wait.load(Relaxed) {
+                connection.want();
+            }
             if closed {
                 // Events that came meanwhile have not woken the worker.
                 connection.wake_worker();
@@ -257,6 +269,18 @@ impl Connection {
     pub(crate) fn has_ended(&self) -> bool {
         self.path.has_ended()
     }
+
+    /// Returns `true` if a peer over TCP requested the connection, and it has never been up.
+    fn is_of_stranger(&self) -> bool {
+        self.creator == Some(UserId::PEERS) && self.path.tx.lock().times_up == 0
+    }
+}
+
+impl NodeConnections {
+    /// Returns `true` if unneeded connections like this one should make room.
+    fn is_near_limit(&self, key: &ConnKey, of_stranger: bool) -> bool {
+        self.tree.is_near_limit(key) || (of_stranger && self.tree.has_many_strangers())
+    }
 }
 
 impl Path {
@@ -270,6 +294,7 @@ impl Path {
             up: state == State::Up as u32,
             down: state == State::Down as u32,
             pending: tx.is_pending() || rx.has_partial() || activity.operates,
+            for_peer: state == State::Waiting as u32 && self.peer_may_wait.load(Relaxed),
             ack_due: tx.queue.ack_due,
             offers: activity.offers,
             unused: tx.queue.state.is_unused() && rx.is_unused(),
@@ -302,8 +327,8 @@ impl Path {
     }
 
     /// Ends the connection if nothing has happened since the last check. Returns `None` if
-    /// something has, if a position must be kept and `can_keep` is `false`, or if a request is
-    /// pending and `rejects` is `false`.
+    /// something has, if a connection is wanted, if a position must be kept and `can_keep` is
+    /// `false`, or if a request is pending and `rejects` is `false`.
     ///
     /// The connection is down, and the caller holds the worker lock.
     fn end(&self, can_keep: bool, rejects: bool) -> Option<Last> {
@@ -318,7 +343,7 @@ impl Path {
         }
         // Code that queues a message or a request checks the event under one of these locks.
         let request = self.request.lock();
-        if request.is_some() && !rejects {
+        if (request.is_some() && !rejects) || self.has_event(PathEvent::Wanted) {
             return None;
         }
         let ended = self.tx.end(&tx, || self.set_event(PathEvent::Stop));

@@ -12,6 +12,7 @@ mod credits;
 mod debugfs;
 mod event_mask;
 mod fault_limiter;
+mod for_peer;
 mod idle;
 mod info;
 mod keepalive;

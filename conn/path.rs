@@ -277,9 +277,8 @@ pub(crate) struct Path {
     events: EventMask,
     /// Expiry of the running timer, in nanoseconds of the monotonic clock. 0 if none runs.
     pub(super) deadline: Atomic<u64>,
-    /// Time until which the peer counts as having something to send, in nanoseconds of the
-    /// monotonic clock. 0 if it does not.
-    pub(super) peer_waits_until: Atomic<u64>,
+    /// The peer may have something to send when there is no link, and not ask for one again.
+    pub(super) peer_may_wait: Atomic<bool>,
     /// Serialises walks that remove messages from the middle of the queues.
     #[pin]
     pub(super) cancel_lock: Mutex<()>,
@@ -304,7 +303,7 @@ impl Path {
             request <- new_spinlock_bh!(None, "Path::request"),
             events: EventMask::new(),
             deadline: Atomic::new(0),
-            peer_waits_until: Atomic::new(0),
+            peer_may_wait: Atomic::new(false),
             cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
         })
     }
@@ -357,11 +356,16 @@ impl Path {
         self.events.take(event.bit())
     }
 
+    /// Returns `true` if an event is recorded.
+    pub(super) fn has_event(&self, event: PathEvent) -> bool {
+        self.events.has(event.bit())
+    }
+
     /// Returns `true` if the path takes no more messages: the connection was forgotten, or the
     /// module is being unloaded.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
-        self.events.has(PathEvent::Stop.bit())
+        self.has_event(PathEvent::Stop)
     }
 
     /// Returns `true` if messages wait to be sent or acknowledged.

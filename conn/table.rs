@@ -51,6 +51,10 @@ impl Bounds {
 /// total limit.
 const FEW: usize = 16;
 
+/// Number of connections that peers requested and that were never up, from which on unneeded ones
+/// make room.
+const MANY_STRANGERS: usize = 256;
+
 /// Returns `true` if at most an eighth of `bound` is left, so unneeded entries should make room.
 fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(bound / 8)
@@ -61,7 +65,8 @@ fn is_near(count: usize, bound: usize) -> bool {
 pub(crate) enum Full {
     All(usize),
     Peer(Ipv6Addr, usize),
-    /// Number of connections of one user's programs that have never been up.
+    /// Number of connections of one user's programs that have never been up. All peers over TCP
+    /// count as one user.
     NeverUp(usize),
     /// Number of connections of one user's programs.
     User(usize),
@@ -117,8 +122,9 @@ pub(crate) struct TableSlot<V> {
 }
 
 /// Numbers of a user's connections, of those that have never been up, and of attempts to connect
-/// the latter that are in progress.
-#[derive(Clone, Copy)]
+/// the latter that are in progress. For peers, the last one is of all attempts that only they may
+/// need.
+#[derive(Clone, Copy, Default)]
 struct UserCounts {
     all: usize,
     never_up: usize,
@@ -174,10 +180,14 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `users` has, if not all are 0, the number of entries added for each user and not removed, of
 ///   those that were never up, and of attempts begun for the user and not ended.
+/// - `strangers` has these numbers for [`UserId::PEERS`].
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
     users: RBTree<UserId, UserCounts>,
+    strangers: UserCounts,
+    /// Number of connections that wait until an attempt for their peer may begin.
+    waiting: usize,
     len: usize,
     bounds: Bounds,
 }
@@ -190,6 +200,8 @@ impl<V> ConnTable<V> {
             tree: RBTree::new(),
             peers: RBTree::new(),
             users: RBTree::new(),
+            strangers: UserCounts::default(),
+            waiting: 0,
             len: 0,
             bounds: bounds.at_least_one(),
         }
@@ -207,8 +219,25 @@ impl<V> ConnTable<V> {
         self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
     }
 
+    fn counts_of(&self, user: UserId) -> Option<&UserCounts> {
+        match user {
+            UserId::PEERS => Some(&self.strangers),
+            user => self.users.get(&user),
+        }
+    }
+
+    fn counts_of_mut(&mut self, user: UserId) -> Option<&mut UserCounts> {
+        match user {
+            UserId::PEERS => Some(&mut self.strangers),
+            user => self.users.get_mut(&user),
+        }
+    }
+
     /// Checks that another connection with this key may be added, for a program of `user` if there
     /// is one.
+    ///
+    /// All peers that request connections over TCP count as one user: anybody who can connect to
+    /// this node can make them.
     ///
     /// A user may have as many connections to peers that have never answered as there is room left,
     /// and [`FEW`] in any case. So one user alone gets half of the room, and the next one half of
@@ -221,7 +250,7 @@ impl<V> ConnTable<V> {
         if self.with_peer(key) >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
         }
-        let Some(counts) = user.and_then(|user| self.users.get(&user)) else {
+        let Some(counts) = user.and_then(|user| self.counts_of(user)) else {
             return Ok(());
         };
         let left = self.bounds.all.saturating_sub(self.len);
@@ -251,7 +280,7 @@ impl<V> ConnTable<V> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
-            match self.users.get_mut(&user) {
+            match self.counts_of_mut(user) {
                 Some(counts) => {
                     counts.all = counts.all.saturating_add(1);
                     counts.never_up = counts.never_up.saturating_add(1);
@@ -295,20 +324,39 @@ impl<V> ConnTable<V> {
         });
     }
 
-    /// Begins an attempt for an entry that was added for `user` and has never been up. `repeated`
-    /// means that one has failed before. Returns `false` if nothing is counted, because the table
-    /// was emptied. Otherwise the caller calls [`Self::end_attempt`] when the attempt has ended.
+    /// Returns `true` if there are many connections that peers requested and that were never up.
+    pub(crate) fn has_many_strangers(&self) -> bool {
+        self.strangers.never_up >= MANY_STRANGERS
+    }
+
+    /// Notes that a connection waits until an attempt for its peer may begin, or no longer waits.
+    pub(crate) fn note_waiting(&mut self, waits: bool) {
+        self.waiting = match waits {
+            true => self.waiting.saturating_add(1),
+            false => self.waiting.saturating_sub(1),
+        };
+    }
+
+    /// Begins an attempt for an entry that was added for `user` and has never been up, or one that
+    /// only the peer may need, for [`UserId::PEERS`]. `repeated` means that one has failed before.
+    /// Returns `false` if nothing is counted, because the table was emptied. Otherwise the caller
+    /// calls [`Self::end_attempt`] when the attempt has ended.
     ///
     /// # Errors
     ///
     /// Returns the delay in milliseconds after which to try again, if the user may not have another
     /// attempt now.
     pub(crate) fn begin_attempt(&mut self, user: UserId, repeated: bool) -> Result<bool, u32> {
-        let Some(counts) = self.users.get_mut(&user) else {
+        let waiting = self.waiting;
+        let Some(counts) = self.counts_of_mut(user) else {
             return Ok(false);
         };
         if !attempts::may_begin(counts.attempts, repeated) {
-            return Err(attempts::delay_ms(counts.never_up, repeated));
+            let waiting = match user {
+                UserId::PEERS => waiting,
+                _ => counts.never_up,
+            };
+            return Err(attempts::delay_ms(waiting, repeated));
         }
         counts.attempts = counts.attempts.saturating_add(1);
         Ok(true)
@@ -323,11 +371,11 @@ impl<V> ConnTable<V> {
 
     /// Changes the counts of a user, and removes them if all are 0 afterwards.
     fn change_counts(&mut self, user: UserId, change: impl FnOnce(&mut UserCounts)) {
-        let Some(counts) = self.users.get_mut(&user) else {
+        let Some(counts) = self.counts_of_mut(user) else {
             return;
         };
         change(counts);
-        if counts.is_zero() {
+        if counts.is_zero() && user != UserId::PEERS {
             let _: Option<UserCounts> = self.users.remove(&user);
         }
     }
@@ -336,6 +384,8 @@ impl<V> ConnTable<V> {
     pub(crate) fn take(&mut self) -> (RBTree<ConnKey, V>, impl Sized) {
         // INVARIANT: Empty.
         self.len = 0;
+        self.strangers = UserCounts::default();
+        self.waiting = 0;
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
         let users = core::mem::replace(&mut self.users, RBTree::new());
         let tree = core::mem::replace(&mut self.tree, RBTree::new());

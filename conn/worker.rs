@@ -55,10 +55,6 @@ use kernel::{
     workqueue::WorkItem, //
 };
 
-/// Time in nanoseconds for which the peer counts as having something to send once it has asked for
-/// a connection.
-const PEER_WAITS_NS: u64 = 120_000_000_000;
-
 /// State that only the worker uses.
 pub(super) struct Worker {
     machine: Machine,
@@ -69,6 +65,8 @@ pub(super) struct Worker {
     attempt_logged: bool,
     /// User for whom the table of connections counts the attempt that is in progress.
     counted: Option<UserId>,
+    /// The table of connections counts this one as waiting for an attempt for its peer.
+    counted_waiting: bool,
 }
 
 impl Worker {
@@ -79,11 +77,17 @@ impl Worker {
             failed: false,
             attempt_logged: false,
             counted: None,
+            counted_waiting: false,
         }
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.machine.state() == State::Up
+    }
+
+    /// Returns `true` if the timer runs until the next attempt.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.machine.state() == State::Waiting
     }
 
     /// Returns `true` if there is no connection and none is wanted.
@@ -162,24 +166,6 @@ impl Connection {
     pub(super) fn want(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Wanted);
         self.wake_worker();
-    }
-
-    /// Requests a connection because the peer has something to send. It may not ask again, so
-    /// attempts go on for [`PEER_WAITS_NS`].
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn want_for_peer(self: &Arc<Self>) {
-        let until = time::monotonic_ns().saturating_add(PEER_WAITS_NS);
-        self.path.peer_waits_until.store(until, Relaxed);
-        self.want();
-    }
-
-    /// Returns `true` if the peer has asked for a connection, and has had none since.
-    fn peer_waits(&self) -> bool {
-        let until = self.path.peer_waits_until.load(Relaxed);
-        until != 0 && time::monotonic_ns() < until
     }
 
     /// Requests a reset of the connection, if it is up.
@@ -280,15 +266,16 @@ impl Connection {
 
     /// Feeds an event to the state machine and carries out the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
+        let waits = self.path.is_pending() || (event == Event::Idle && self.path.operates());
+        let for_peer = !waits && event != Event::Idle && self.path.peer_may_wait.load(Relaxed);
         let wait_ms = match worker.machine.begins_attempt(event) {
-            true => self.begin_attempt(worker),
+            true => self.begin_attempt(worker, event, for_peer),
             false => 0,
         };
         let inputs = Inputs {
             lower: self.is_lower(),
-            pending: self.path.is_pending()
-                || self.peer_waits()
-                || (event == Event::Idle && self.path.operates()),
+            pending: waits || for_peer,
+            for_peer,
             wait_ms,
             random: time::random_u32(),
             timing: self.node.tunables.timing(),
@@ -308,7 +295,7 @@ impl Connection {
         if event == Event::Fault && before == State::Up {
             self.node.stats.inc(Counter::ConnOpRefused);
         }
-        if event == Event::Idle && before != outcome.state {
+        if event == Event::Idle && before == State::Up && before != outcome.state {
             self.node.stats.inc(Counter::ConnIdleClosed);
         }
         for action in outcome.actions {
@@ -321,16 +308,28 @@ impl Connection {
         if let Some(user) = worker.counted.take_if(|_| !attempts) {
             self.node.connections.lock().tree.end_attempt(user);
         }
+        let waits_for_place = worker.machine.waits_for_place();
+        if core::mem::replace(&mut worker.counted_waiting, waits_for_place) != waits_for_place {
+            let mut connections = self.node.connections.lock();
+            connections.tree.note_waiting(waits_for_place);
+        }
     }
 
-    /// Counts an attempt to connect for the user whose program first needed the connection, unless
-    /// it has been up. Returns 0 if the attempt may begin. Otherwise returns the time in
-    /// milliseconds after which to ask again.
-    fn begin_attempt(&self, worker: &mut Worker) -> u32 {
-        let Some(user) = self.creator.filter(|_| self.path.tx.lock().times_up == 0) else {
-            return 0;
+    /// Counts an attempt to connect: for all peers together if only the peer may need it. Otherwise
+    /// for the user whose program first needed the connection, unless it has been up. Returns 0 if
+    /// the attempt may begin. Otherwise returns the time in milliseconds after which to ask again.
+    fn begin_attempt(&self, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
+        let (user, repeated) = if for_peer {
+            // A peer that asks is alive, so it does not wait for those that are not.
+            let asks = event == Event::Wanted;
+            (UserId::PEERS, worker.machine.has_failed() && !asks)
+        } else {
+            let user = self.creator.filter(|user| *user != UserId::PEERS);
+            let Some(user) = user.filter(|_| self.path.tx.lock().times_up == 0) else {
+                return 0;
+            };
+            (user, worker.machine.has_failed())
         };
-        let repeated = worker.machine.has_failed();
         let begun = self
             .node
             .connections
@@ -505,7 +504,6 @@ impl Connection {
         };
         worker.attempt_logged = false;
         self.refusals.store(0, Relaxed);
-        self.path.peer_waits_until.store(0, Relaxed);
         self.fault_limiter.recover();
         self.path.fragment.store(link.fragment().bytes(), Relaxed);
         // An endpoint that has ended already may have ended because of a lack of memory.

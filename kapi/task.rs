@@ -58,6 +58,9 @@ pub(crate) fn without_io<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) struct UserId(u32);
 
 impl UserId {
+    /// All peers together, in place of a user. No program has this number, which is invalid.
+    pub(crate) const PEERS: Self = Self(u32::MAX);
+
     /// Returns the user of the calling program.
     ///
     /// # Context

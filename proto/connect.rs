@@ -19,6 +19,11 @@
 //! it time to do so, but not forever: the lower node may have nothing to send, or may not have
 //! noticed. A random backoff resolves the remaining collisions.
 //!
+//! A peer may have something to send and not ask for a connection again. Then the machine goes on
+//! without an end, though nothing of this node waits. The caller limits such attempts, as thousands
+//! of peers may be dead. One whose attempt has to wait begins at once if something of this node
+//! waits, and is ended if there is no room for its connection.
+//!
 //! A local address that has moved to another device makes this node reconnect at once, lower or
 //! higher: the peer cannot know.
 //!
@@ -224,8 +229,11 @@ impl Default for Timing {
 pub(crate) struct Inputs {
     /// The local address is lower than the peer's.
     pub(crate) lower: bool,
-    /// Messages wait to be sent or to be acknowledged, or the peer has asked for the connection.
+    /// Messages wait to be sent or to be acknowledged, or `for_peer`.
     pub(crate) pending: bool,
+    /// Nothing of this node waits. The peer may have something to send, and may not ask again. So
+    /// attempts have no haste, and together they may be limited.
+    pub(crate) for_peer: bool,
     /// 0 if an attempt may begin now. Otherwise the time in milliseconds after which the connection
     /// looks again, see [`super::attempts`]. It does not concern an attempt right after a loss.
     pub(crate) wait_ms: u32,
@@ -243,6 +251,8 @@ pub(crate) struct Machine {
     backoff_ms: u32,
     /// A request may still arrive that the peer sent before it received the local one.
     may_cross: bool,
+    /// The timer runs because an attempt for the peer was not allowed to begin.
+    waits_for_place: bool,
 }
 
 impl Machine {
@@ -252,6 +262,7 @@ impl Machine {
             state: State::Down,
             backoff_ms: 0,
             may_cross: false,
+            waits_for_place: false,
         }
     }
 
@@ -267,13 +278,20 @@ impl Machine {
         self.backoff_ms != 0
     }
 
+    /// Returns `true` if the machine waits because an attempt for the peer was not allowed.
+    #[inline]
+    pub(crate) fn waits_for_place(&self) -> bool {
+        self.waits_for_place
+    }
+
     /// Returns `true` if [`Inputs::wait_ms`] matters for the event.
     #[inline]
     pub(crate) fn begins_attempt(&self, event: Event) -> bool {
-        matches!(
-            (self.state, event),
-            (State::Down, Event::Wanted) | (State::Waiting, Event::Timer)
-        )
+        match (self.state, event) {
+            (State::Down, Event::Wanted) | (State::Waiting, Event::Timer) => true,
+            (State::Waiting, Event::Wanted) => self.waits_for_place,
+            _ => false,
+        }
     }
 
     /// Handles an event. Changes the state, and returns the actions to carry out.
@@ -281,6 +299,10 @@ impl Machine {
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         match (self.state, event) {
             (State::Down, Event::Wanted) => self.prepare(inputs),
+            // Something of this node waits now, or the peer has just shown that it lives.
+            (State::Waiting, Event::Wanted) if self.waits_for_place && inputs.wait_ms == 0 => {
+                self.prepare(inputs)
+            }
             (
                 State::Waiting
                 | State::Preparing
@@ -328,6 +350,9 @@ impl Machine {
             }
             (State::Waiting, Event::Timer) if inputs.pending => self.prepare(inputs),
             (State::Waiting, Event::Timer) => self.enter(State::Down, []),
+            (State::Waiting, Event::Idle) if !inputs.pending => {
+                self.enter(State::Down, [Action::Disarm])
+            }
 
             (
                 State::Preparing | State::Connecting | State::Accepting,
@@ -407,6 +432,7 @@ impl Machine {
 
     fn enter<const N: usize>(&mut self, state: State, actions: [Action; N]) -> Outcome {
         self.state = state;
+        self.waits_for_place = false;
         self.stay(actions)
     }
 
@@ -418,7 +444,9 @@ impl Machine {
     fn prepare(&mut self, inputs: &Inputs) -> Outcome {
         if inputs.wait_ms > 0 {
             let delay = between((inputs.wait_ms / 2).max(1), inputs.wait_ms, inputs.random);
-            return self.enter(State::Waiting, [Action::Arm(delay)]);
+            let outcome = self.enter(State::Waiting, [Action::Arm(delay)]);
+            self.waits_for_place = inputs.for_peer;
+            return outcome;
         }
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         self.enter(State::Preparing, [Action::Prepare, watchdog])
@@ -439,7 +467,7 @@ impl Machine {
         if !inputs.pending {
             return self.enter(State::Down, [down, teardown, Action::Disarm]);
         }
-        if inputs.lower && proven {
+        if inputs.lower && proven && !inputs.for_peer {
             let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
             return self.enter(
                 State::Preparing,
@@ -454,7 +482,8 @@ impl Machine {
         if !proven {
             delay = delay.max(self.backoff(inputs));
         }
-        self.enter(State::Waiting, [down, teardown, Action::Arm(delay)])
+        let timer = Action::Arm(delay.max(1));
+        self.enter(State::Waiting, [down, teardown, timer])
     }
 
     /// Returns the delay until the next attempt: a random time between half of the backoff and all

@@ -95,6 +95,8 @@ pub(crate) struct IdleSnapshot {
     pub(crate) pending: bool,
     /// An acknowledgement waits for room to be sent.
     pub(crate) ack_due: bool,
+    /// The next attempt to connect is only for the peer, which may have something to send.
+    pub(crate) for_peer: bool,
     /// Peers may use memory of this node, for which they send no message.
     pub(crate) offers: bool,
     /// No message was ever sent or received.
@@ -180,13 +182,18 @@ impl IdleTracker {
         if snapshot.pending {
             return IdleDecision::Keep;
         }
-        match (snapshot.up, snapshot.down) {
+        match (snapshot.up, snapshot.down || snapshot.for_peer) {
             (true, _)
                 if snapshot.is_rds_rust && !snapshot.offers && idle_timeouts.is_idle(quiet) =>
             {
                 IdleDecision::Close
             }
-            (_, true) if snapshot.unused && idle_timeouts.is_unused(quiet) => IdleDecision::Forget,
+            (_, true) if snapshot.unused && idle_timeouts.is_unused(quiet) => {
+                match snapshot.for_peer {
+                    true => IdleDecision::ForgetForRoom,
+                    false => IdleDecision::Forget,
+                }
+            }
             (true, _) if self.settled && idle_timeouts.is_idle(quiet) => IdleDecision::EndForRoom,
             (_, true) if idle_timeouts.is_idle(quiet) => IdleDecision::ForgetForRoom,
             _ => IdleDecision::Keep,

@@ -232,10 +232,12 @@ impl Reader {
     /// Begins the first frame of a message, whose header has arrived.
     fn begin(&mut self, connection: &Arc<Connection>) -> Result<Incomplete, ReadStop> {
         if self.acked_by == AckedBy::Unknown {
-            self.acked_by = match tcp_stream::acknowledges(&self.header) {
+            let acknowledges = tcp_stream::acknowledges(&self.header);
+            self.acked_by = match acknowledges {
                 true => AckedBy::Rds,
                 false => AckedBy::Tcp,
             };
+            connection.note_first_frame(acknowledges);
         }
         let left = match tcp_stream::announced(&mut self.header) {
             Ok(Announced::Control) => 0,

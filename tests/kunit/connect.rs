@@ -112,6 +112,7 @@ mod suite {
         Inputs {
             lower,
             pending,
+            for_peer: false,
             wait_ms: 0,
             random: 0,
             timing: Timing::default(),

@@ -31,6 +31,10 @@ struct User {
     begun: usize,
     /// Times that a connection had to look again.
     looks: usize,
+    /// The attempts are only for the peers.
+    for_peers: bool,
+    /// Connections that wait for such an attempt.
+    waiting: usize,
 }
 
 impl User {
@@ -45,10 +49,20 @@ impl User {
             most_running: 0,
             begun: 0,
             looks: 0,
+            for_peers: false,
+            waiting: 0,
         };
         this.want(dead, false);
         this.want(live, true);
         this
+    }
+
+    /// Returns connections whose dead peers may have something to send.
+    fn for_peers(dead: usize) -> Self {
+        Self {
+            for_peers: true,
+            ..Self::new(dead, 0)
+        }
     }
 
     /// Adds connections that are wanted now.
@@ -88,23 +102,33 @@ impl User {
         let before = conn.machine.state();
         let mut wait_ms = 0;
         if conn.machine.begins_attempt(event) {
-            let repeated = conn.machine.has_failed();
+            let asks = self.for_peers && event == Event::Wanted;
+            let repeated = conn.machine.has_failed() && !asks;
             if may_begin(self.running, repeated) {
                 self.running += 1;
                 self.begun += 1;
             } else {
-                wait_ms = delay_ms(self.never_up, repeated);
+                let others = if self.for_peers {
+                    self.waiting
+                } else {
+                    self.never_up
+                };
+                wait_ms = delay_ms(others, repeated);
                 self.looks += 1;
             }
         }
         let inputs = Inputs {
             lower: true,
             pending: true,
+            for_peer: self.for_peers,
             wait_ms,
             random: self.random,
             timing: Timing::default(),
         };
+        let waited = conn.machine.waits_for_place();
         let outcome = conn.machine.handle(event, &inputs);
+        self.waiting += usize::from(conn.machine.waits_for_place());
+        self.waiting -= usize::from(waited);
         self.most_running = self.most_running.max(self.running);
         let delay = outcome.actions.clone().find_map(|action| match action {
             Action::Arm(delay) => Some(delay),
@@ -192,6 +216,34 @@ fn no_connection_starves() {
     }
     user.run_until(180_000 + 30_000);
     assert_eq!(user.never_up, 0);
+}
+
+/// Thousands of dead C peers cost no more than those of a user, and none is forgotten.
+#[test]
+fn attempts_for_peers_are_limited_and_do_not_end() {
+    let mut peers = User::for_peers(2000);
+    peers.run_until(100_000);
+    assert!(peers.most_running <= MOST);
+    let (begun, looks) = (peers.begun, peers.looks);
+    peers.run_until(200_000);
+    assert!(peers.begun - begun <= MOST_REPEATED * (100_000 / DEAD_MS as usize + 1));
+    assert!(peers.looks - looks <= 100 * 1000, "{}", peers.looks - looks);
+    let mut states = peers.conns.iter().map(|conn| conn.machine.state());
+    assert!(states.all(|state| state != State::Down));
+}
+
+/// A peer that asks lives, so it does not wait for thousands of dead ones.
+#[test]
+fn a_peer_that_asks_is_served_at_once() {
+    let mut peers = User::for_peers(2000);
+    peers.run_until(100_000);
+    let waits = |conn: &Conn| conn.machine.waits_for_place();
+    let at = peers.conns.iter().position(waits).unwrap();
+    peers.due.retain(|(_, other)| *other != at);
+    peers.due.insert((100_000, at));
+    (peers.conns[at].next, peers.conns[at].lives) = (Event::Wanted, true);
+    peers.run_until(100_000 + LIVE_MS);
+    assert_eq!(peers.conns[at].machine.state(), State::Up);
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn inputs(lower: bool, pending: bool, random: u32) -> Inputs {
     Inputs {
         lower,
         pending,
+        for_peer: false,
         wait_ms: 0,
         random,
         timing: Timing::default(),
@@ -157,6 +158,7 @@ fn a_connection_that_a_fault_ends_reconnects_at_once() {
             Event::Lost,
             &Inputs {
                 pending: true,
+                for_peer: false,
                 ..inputs
             },
         );
@@ -386,4 +388,65 @@ fn a_state_is_its_number() {
         State::from_number(State::Waiting as u32),
         Some(State::Waiting)
     );
+}
+
+fn for_peer() -> Inputs {
+    Inputs {
+        for_peer: true,
+        ..inputs(true, true, u32::MAX)
+    }
+}
+
+/// A lost peer of C may have something to send. This node has nothing, so it has no haste.
+#[test]
+fn an_attempt_for_the_peer_follows_a_loss() {
+    let mut machine = machine(State::Up);
+    let outcome = machine.handle(Event::Lost, &for_peer());
+    assert_eq!((outcome.state, delay(outcome)), (State::Waiting, Some(1)));
+    for _ in 0..1000 {
+        assert_eq!(
+            machine.handle(Event::Timer, &for_peer()).state,
+            State::Preparing
+        );
+        let failed = machine.handle(Event::Lost, &for_peer());
+        assert_eq!(failed.state, State::Waiting);
+        assert!(delay(failed).unwrap() <= Timing::default().backoff_max_ms);
+    }
+}
+
+#[test]
+fn an_attempt_for_the_peer_waits_for_its_place() {
+    let full = Inputs {
+        wait_ms: 5000,
+        ..for_peer()
+    };
+    let mut machine = machine(State::Waiting);
+    // The backoff after a failure is not shortened.
+    assert!(!machine.begins_attempt(Event::Wanted));
+    let outcome = machine.handle(Event::Timer, &full);
+    assert_eq!(
+        (outcome.state, delay(outcome)),
+        (State::Waiting, Some(5000))
+    );
+    assert!(machine.waits_for_place() && machine.begins_attempt(Event::Wanted));
+    // The peer asks again, and there is still no place: the timer goes on.
+    let outcome = machine.handle(Event::Wanted, &full);
+    assert_eq!((outcome.state, delay(outcome)), (State::Waiting, None));
+    assert!(machine.waits_for_place());
+    // A message of this node needs none.
+    let outcome = machine.handle(Event::Wanted, &inputs(true, true, 0));
+    assert_eq!(outcome.state, State::Preparing);
+    assert!(!machine.waits_for_place());
+}
+
+/// A request of the peer does not keep a connection, whether it is up or waits.
+#[test]
+fn a_connection_for_the_peer_makes_room() {
+    for state in [State::Up, State::Waiting] {
+        let mut machine = machine(state);
+        let _ = machine.handle(Event::Wanted, &for_peer());
+        let idle = machine.handle(Event::Idle, &inputs(true, false, 0));
+        assert_eq!(idle.state, State::Down);
+        assert_eq!(idle.actions.last(), Some(Action::Disarm));
+    }
 }

@@ -36,6 +36,7 @@ fn outcome(state: State, event: Event, case: Case, backoff: u32) -> Outcome {
     let inputs = Inputs {
         lower,
         pending,
+        for_peer: false,
         wait_ms: 0,
         random: u32::MAX,
         timing: Timing {
@@ -159,6 +160,7 @@ fn delays(state: State, events: &[Event], lower: bool) -> (u32, u32) {
         let inputs = Inputs {
             lower,
             pending: true,
+            for_peer: false,
             wait_ms: 0,
             random,
             timing: Timing::default(),

@@ -17,6 +17,7 @@ fn up() -> IdleSnapshot {
         up: true,
         down: false,
         pending: false,
+        for_peer: false,
         ack_due: false,
         offers: false,
         unused: false,
@@ -245,4 +246,28 @@ fn there_are_four_checks_in_the_shortest_time() {
     ] {
         assert_eq!(IdleTimeouts::new(idle_secs).period_ms(), period_ms);
     }
+}
+
+/// A connection that only the peer may need stays until there is no room.
+#[test]
+fn a_connection_for_the_peer_is_forgotten_for_room() {
+    let waits = |snapshot: IdleSnapshot| IdleSnapshot {
+        down: false,
+        for_peer: true,
+        ..snapshot
+    };
+    let of_stranger = waits(unused());
+    let decisions = looks(
+        600,
+        [(0, of_stranger), (59, of_stranger), (60, of_stranger)],
+    );
+    assert_eq!(decisions, [Keep, Keep, ForgetForRoom]);
+    let lost = waits(down());
+    let decisions = looks(600, [(0, lost), (599, lost), (600, lost)]);
+    assert_eq!(decisions, [Keep, Keep, ForgetForRoom]);
+    let pending = IdleSnapshot {
+        pending: true,
+        ..lost
+    };
+    assert_eq!(looks(600, [(0, pending), (600, pending)]), [Keep, Keep]);
 }

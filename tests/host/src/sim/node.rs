@@ -160,6 +160,7 @@ impl Node {
             up: state == State::Up,
             down: state == State::Down,
             pending: self.pending() || self.partial,
+            for_peer: false,
             ack_due: self.ack_due,
             offers: false,
             unused: self.tx.is_unused() && self.rx.is_unused(),
@@ -328,6 +329,7 @@ impl World {
         let inputs = Inputs {
             lower: node == 0,
             pending: self.nodes[node].pending(),
+            for_peer: false,
             wait_ms: 0,
             random: self.rng.next() as u32,
             timing: Timing::default(),

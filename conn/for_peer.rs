@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that only the peer may need.
+//!
+//! A peer over TCP may have something to send, and rely on this node to connect. Attempts for it
+//! are limited together, see `proto::connect`.
+
+use super::{
+    path::PathEvent,
+    Connection, //
+};
+use kernel::sync::{
+    atomic::Relaxed,
+    Arc, //
+};
+
+impl Connection {
+    /// Requests a connection because the peer has something to send. It may not ask again, so
+    /// attempts go on until it has sent a frame. Returns `false`, and does nothing, if the
+    /// connection ends for good.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn want_for_peer(self: &Arc<Self>) -> bool {
+        // The connection ends under this lock, unless the event is set.
+        let waiting = self.path.request.lock();
+        if self.has_ended() {
+            return false;
+        }
+        self.path.peer_may_wait.store(true, Relaxed);
+        self.path.set_event(PathEvent::Wanted);
+        drop(waiting);
+        self.wake_worker();
+        true
+    }
+
+    /// Notes the first frame on a link. A peer that `acknowledges` messages asks for a connection
+    /// as long as it needs one. Another one relies on the node with the lower address, which
+    /// connects again by itself.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn note_first_frame(&self, acknowledges: bool) {
+        let may_wait = self.is_lower() && !acknowledges;
+        self.path.peer_may_wait.store(may_wait, Relaxed);
+    }
+}
