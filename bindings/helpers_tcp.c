@@ -447,12 +447,15 @@ bool rds_rust_tcp_abort_up_to(struct socket *sock, u32 most)
 	return done;
 }
 
-/* Resets a connection. What was not read is lost. */
-void rds_rust_tcp_abort(struct socket *sock)
+/* Resets a connection, and returns the number of bytes that were not read. They are lost. */
+u32 rds_rust_tcp_abort(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
+	u32 lost;
 
 	lock_sock(sk);
+	lost = max(tcp_inq(sk), 0);
 	sk->sk_prot->disconnect(sk, O_NONBLOCK);
 	release_sock(sk);
+	return lost;
 }

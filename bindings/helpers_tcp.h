@@ -63,6 +63,6 @@ void rds_rust_tcp_ask_for_acks(struct socket *sock);
 void rds_rust_tcp_close_window(struct socket *sock);
 bool rds_rust_tcp_abort_up_to(struct socket *sock, u32 most);
 bool rds_rust_tcp_abort_if_read(struct socket *sock, u32 *snd_una);
-void rds_rust_tcp_abort(struct socket *sock);
+u32 rds_rust_tcp_abort(struct socket *sock);
 
 #endif

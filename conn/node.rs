@@ -215,7 +215,8 @@ impl Node {
     }
 
     /// Returns the connection between two addresses, or creates it for a program of `user` if there
-    /// is one. A new connection uses the memory that `pools` returns.
+    /// is one. [`UserId::PEERS`] stands for a peer over TCP. A new connection uses the memory that
+    /// `pools` returns.
     ///
     /// # Errors
     ///
@@ -264,12 +265,24 @@ impl Node {
         Ok(fresh)
     }
 
+    /// Returns `true` if there is a connection with this key, or room for it. A refusal is not
+    /// counted.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn has_place(&self, key: &ConnKey, user: Option<UserId>) -> bool {
+        let connections = self.connections.lock();
+        let tree = &connections.tree;
+        tree.get(key).is_some() || tree.has_room(key, user).is_ok()
+    }
+
     /// Counts and logs that a connection with this key was refused, to a program of `user` if there
     /// is one.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit, 1);
-        match user {
+        match user.filter(|user| *user != UserId::PEERS) {
             Some(_) => pr_attempt_ratelimited!("{}: refused, {}\n", key, full),
             None => pr_info_ratelimited!("{}: refused, {}\n", key, full),
         }

@@ -26,7 +26,8 @@ use super::{
         Flags,
         FragmentSize,
         Header,
-        HeaderError, //
+        HeaderError,
+        CONG_MAP_BYTES, //
     }, //
 };
 
@@ -195,20 +196,43 @@ pub(crate) fn acknowledges(bytes: &HeaderBytes) -> bool {
 }
 
 /// Bytes of a stream that hold no message, if no header has arrived.
-pub(crate) const WITHOUT_HEADER: u32 = Header::LEN as u32 - 1;
+const WITHOUT_HEADER: u32 = Header::LEN as u32 - 1;
 
-/// Returns the most bytes that a stream which begins with this valid header may have without
-/// holding a whole message. A peer that acknowledges sends messages again, so its have no limit.
-pub(crate) fn without_message(bytes: &HeaderBytes) -> u32 {
-    if acknowledges(bytes) {
+/// Source port of the header with which C RDS asks for the number of paths.
+const PROBE_PORT: u16 = 1;
+
+/// Returns `true` if what a header announces is sent again on the next connection: a congestion
+/// map, or the question for the number of paths.
+fn is_expendable(bytes: &HeaderBytes) -> bool {
+    let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *bytes;
+    let ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    let is_map = flags(bytes) & Flags::CONG_BITMAP.bits() != 0;
+    is_map || (ports == (PROBE_PORT, 0) && len(bytes) == 0)
+}
+
+/// Bytes from the beginning of a stream that [`without_message`] needs. A C peer without a message
+/// sends a congestion map, and the question for the number of paths.
+pub(crate) const BEGINNING: usize = 2 * Header::LEN + CONG_MAP_BYTES as usize;
+
+/// Returns the most bytes that a stream with this beginning may have without holding a whole
+/// message. A peer that acknowledges sends messages again, so its have no limit.
+pub(crate) fn without_message(beginning: &[u8]) -> u32 {
+    let header = |at: u32| -> Option<&HeaderBytes> { beginning.get(at as usize..)?.first_chunk() };
+    if header(0).is_some_and(acknowledges) {
         return u32::MAX;
     }
-    // CAST: a header has 48 bytes.
-    let first = len(bytes).saturating_add(Header::LEN as u32);
-    match flags(bytes) & Flags::CONG_BITMAP.bits() {
-        0 => first.saturating_sub(1),
-        _ => first.saturating_add(WITHOUT_HEADER),
+    let mut at = 0;
+    while let Some(bytes) = header(at) {
+        // CAST: a header has 48 bytes.
+        let end = len(bytes)
+            .saturating_add(at)
+            .saturating_add(Header::LEN as u32);
+        if !is_expendable(bytes) {
+            return end.saturating_sub(1);
+        }
+        at = end;
     }
+    at.saturating_add(WITHOUT_HEADER)
 }
 
 /// Returns the fragment size for the frames of a message of `len` bytes, at most `most`.

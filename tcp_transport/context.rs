@@ -29,6 +29,7 @@ use crate::{
         EndpointProgress, //
     },
     kapi::{
+        errno::Errno,
         net::tcp::{
             TcpEvent,
             TcpEvents,
@@ -441,26 +442,34 @@ impl TcpContext {
         socket.close_window();
         let (memory, counters) = (self.transport.memory(), &self.transport.counters);
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
+        let mut late = None;
         loop {
-            match reader.run(socket, &self.connection, memory, counters, BUDGET) {
-                ReadStop::Nothing => {
-                    if let Some(una) = socket.abort_if_read() {
-                        return una;
-                    }
-                }
-                ReadStop::Budget => {}
+            let why: Error = match reader.run(socket, &self.connection, memory, counters, BUDGET) {
+                ReadStop::Nothing => match socket.abort_if_read() {
+                    Some(una) => return una,
+                    None => Errno::TimedOut.into(),
+                },
+                ReadStop::Budget => Errno::TimedOut.into(),
                 ReadStop::End => break,
                 // The peer sends again what it has no acknowledgement of.
                 ReadStop::NoMemory if reader.acked_by == AckedBy::Rds => break,
-                ReadStop::NoMemory => fsleep(Delta::from_millis(RETRY_MS.into())),
-            }
+                ReadStop::NoMemory => {
+                    fsleep(Delta::from_millis(RETRY_MS.into()));
+                    ENOMEM
+                }
+            };
             if time::monotonic_ns() >= deadline {
-                self.connection.note_failure("drain", ENOMEM);
+                late = Some(why);
                 break;
             }
         }
         let una = socket.snd_una();
-        socket.abort();
+        let unread = u64::from(socket.abort());
+        if let Some(why) = late {
+            let lost = unread.saturating_add(reader.unfinished() as u64);
+            counters.add(TcpCounter::DrainLost, lost);
+            self.connection.note_failure("drain", why);
+        }
         una
     }
 }

@@ -32,12 +32,23 @@ counters! {
     ConnectRaced => "tcp_connect_raced",
     /// Connections of peers that ended before their first header.
     ListenClosedStale => "tcp_listen_closed_stale",
-    /// Connections of peers that sent no valid header in time, or were too many.
+    /// Connections of peers that sent no valid header in time, or were too many. None of them had a
+    /// message.
     ListenRefused => "tcp_listen_refused",
     /// Pauses of reading because there was no memory.
     RxAllocWait => "tcp_rx_alloc_wait",
     /// Frames that wait because there was no memory.
     TxAllocWait => "tcp_tx_alloc_wait",
+    /// Connections with which peers asked this node to connect.
+    ListenWoken => "tcp_listen_woken",
+    /// Failures to accept connections of peers, or to get their events, because there was no
+    /// memory.
+    ListenFailed => "tcp_listen_failed",
+    /// Connections of peers that were dropped with messages, and requests to connect that were
+    /// forgotten, because too many waited for room.
+    ListenLost => "tcp_listen_lost",
+    /// Bytes that a teardown has not received, though the local TCP has acknowledged them.
+    DrainLost => "tcp_drain_lost",
 }
 
 /// The counters of the transport.
@@ -51,7 +62,12 @@ impl TcpCounters {
 
     /// Adds 1 to a counter. Any context.
     pub(super) fn inc(&self, counter: TcpCounter) {
-        self.0.add(counter as usize, 1);
+        self.add(counter, 1);
+    }
+
+    /// Adds `count` to a counter. Any context.
+    pub(super) fn add(&self, counter: TcpCounter, count: u64) {
+        self.0.add(counter as usize, count);
     }
 
     /// Calls `each` with the names and values, in order. Any context.

@@ -6,6 +6,11 @@
 //! first header has arrived, and only then a connection is created for it. The number of those that
 //! wait is limited, and so is their time. A socket of a peer with a higher address only wakes this
 //! node up, which creates a connection and connects to the peer.
+//!
+//! C RDS counts a message as delivered when the local TCP has it, and may ask only once for a
+//! connection. So if there is no room for a connection, sockets with messages and requests to
+//! connect are kept until there is. Their number is limited, too. What is dropped beyond that is
+//! counted as lost.
 
 use super::{
     counters::TcpCounter,
@@ -42,7 +47,10 @@ use crate::{
             cancel,
             cancel_delayed, //
         },
-        task::without_io,
+        task::{
+            without_io,
+            UserId, //
+        },
         time, //
     },
     proto::{
@@ -70,15 +78,21 @@ use kernel::{
 /// Connections that TCP keeps until they are accepted, as on C RDS.
 const BACKLOG: c_int = 64;
 
-/// Number of accepted sockets without a connection.
+/// Number of accepted sockets that wait for their first header, or for their connection.
 const EMBRYOS: usize = 64;
 
-/// Number of those that one peer may have.
+/// Number of accepted sockets that one peer may have.
 const OF_PEER: usize = 8;
 
-/// Number of those with messages that wait for room for a connection. The others are for peers that
-/// have one.
-const PARKED: usize = EMBRYOS / 2;
+/// Number of sockets with messages that wait for room for a connection, beside [`EMBRYOS`]. So they
+/// do not keep others from being accepted. TCP takes some 64 KiB for each, and then makes it wait.
+const PARKED: usize = 256;
+
+/// Number of requests to connect that wait for room for a connection.
+const WAKES: usize = 256;
+
+/// Originator of the connections that are made here.
+const ORIGIN: Option<UserId> = Some(UserId::PEERS);
 
 /// Sockets that one run of the work accepts.
 const BUDGET: usize = 64;
@@ -97,8 +111,8 @@ struct Embryo {
     since: u64,
     /// Its first header has arrived.
     is_valid: bool,
-    /// Bytes from the peer that hold no message, and so may be lost.
-    may_lose: u32,
+    /// It has messages, and there is no room for a connection.
+    is_parked: bool,
 }
 
 impl Embryo {
@@ -108,35 +122,33 @@ impl Embryo {
         let mut header = [0; Header::LEN];
         let socket = self.socket.as_ref().filter(|_| !self.is_valid)?;
         match socket.peek(&mut header) {
-            TcpRead::Bytes(Header::LEN) => {
-                let may_lose = tcp_stream::without_message(&header);
-                match tcp_stream::announced(&mut header) {
-                    Ok(_) => {
-                        self.is_valid = true;
-                        self.may_lose = may_lose;
-                        None
-                    }
-                    Err(error) => {
-                        let shown = ShownAddr(self.key.faddr);
-                        pr_info_ratelimited!(
-                            "refused a TCP connection from {}: {:?}\n",
-                            shown,
-                            error
-                        );
-                        Some(TcpCounter::ListenRefused)
-                    }
+            TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
+                Ok(_) => {
+                    self.is_valid = true;
+                    None
                 }
-            }
+                Err(error) => {
+                    let shown = ShownAddr(self.key.faddr);
+                    pr_info_ratelimited!("refused a TCP connection from {}: {:?}\n", shown, error);
+                    Some(TcpCounter::ListenRefused)
+                }
+            },
             TcpRead::Bytes(_) | TcpRead::Nothing => None,
             TcpRead::End => Some(TcpCounter::ListenClosedStale),
         }
     }
 
     /// Resets the connection, unless a message has arrived that the peer counts as delivered.
-    /// Returns `true` if it was reset. May sleep.
-    fn is_refused(&self) -> bool {
-        let refused = |socket: &TcpSocket| socket.abort_up_to(self.may_lose);
-        self.socket.as_ref().is_none_or(refused)
+    /// Returns `true` if it was reset. `beginning` is memory for what has arrived. May sleep.
+    fn is_refused(&self, beginning: &mut [u8]) -> bool {
+        let Some(socket) = &self.socket else {
+            return true;
+        };
+        let arrived = match socket.peek(beginning) {
+            TcpRead::Bytes(count) => beginning.get(..count),
+            TcpRead::Nothing | TcpRead::End => None,
+        };
+        socket.abort_up_to(tcp_stream::without_message(arrived.unwrap_or(&[])))
     }
 }
 
@@ -150,10 +162,43 @@ enum Verdict {
     Drop(TcpCounter),
 }
 
-/// The listener's socket, and those that it has accepted.
+/// Sockets and requests that wait for a connection.
+struct Waiting {
+    /// Sockets in the order in which they were accepted.
+    embryos: KVec<Embryo>,
+    /// Requests to connect that found no connection, oldest first.
+    wakes: KVec<ConnKey>,
+    /// Memory for the beginning of a stream.
+    beginning: KVec<u8>,
+}
+
+impl Waiting {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            embryos: KVec::with_capacity(EMBRYOS.saturating_add(PARKED), GFP_KERNEL)?,
+            wakes: KVec::with_capacity(WAKES, GFP_KERNEL)?,
+            beginning: KVec::from_elem(0, tcp_stream::BEGINNING, GFP_KERNEL)?,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.embryos.is_empty() && self.wakes.is_empty()
+    }
+
+    fn parked(&self) -> usize {
+        self.embryos.iter().filter(|it| it.is_parked).count()
+    }
+
+    /// Returns `true` if no more sockets may be accepted.
+    fn is_full(&self) -> bool {
+        self.embryos.len().saturating_sub(self.parked()) >= EMBRYOS
+    }
+}
+
+/// The listener's socket, and all that waits.
 struct Sockets {
     listener: Option<TcpSocket>,
-    embryos: KVec<Embryo>,
+    waiting: Waiting,
 }
 
 #[pin_data]
@@ -207,7 +252,7 @@ impl TcpAcceptor {
         let mut guard = self.sockets.lock();
         let Sockets {
             listener: Some(listener),
-            embryos,
+            waiting,
         } = &mut *guard
         else {
             return;
@@ -215,14 +260,15 @@ impl TcpAcceptor {
         // Sockets that no event reports may wait to be accepted.
         let mut more = false;
         for left in (0..BUDGET).rev() {
-            if embryos.len() >= EMBRYOS && !self.make_room(embryos, |_| true) {
+            if waiting.is_full() && !self.make_room(waiting, |_| true) {
                 more = true;
                 break;
             }
             match listener.accept() {
-                Ok(Some(socket)) => self.admit(embryos, socket),
+                Ok(Some(socket)) => self.admit(waiting, socket),
                 Ok(None) => break,
                 Err(_) => {
+                    self.transport.counters.inc(TcpCounter::ListenFailed);
                     more = true;
                     break;
                 }
@@ -231,28 +277,10 @@ impl TcpAcceptor {
                 self.queue();
             }
         }
-        let now = time::monotonic_ns();
-        let (mut index, mut parked) = (0usize, 0usize);
-        while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
-            // The messages of an earlier socket come before those of a later one.
-            let follows = earlier.iter().any(|it| it.is_valid && it.key == embryo.key);
-            match self.decide(embryo, follows, now) {
-                Verdict::Wait => {
-                    index = index.saturating_add(1);
-                    continue;
-                }
-                Verdict::Park if parked < PARKED => {
-                    (index, parked) = (index.saturating_add(1), parked.saturating_add(1));
-                    continue;
-                }
-                Verdict::Done => {}
-                Verdict::Park => self.transport.counters.inc(TcpCounter::ListenRefused),
-                Verdict::Drop(counter) => self.transport.counters.inc(counter),
-            }
-            drop(embryos.remove(index));
-        }
+        self.decide_all(waiting);
+        self.wake_again(&mut waiting.wakes);
         // No event reports what is due then.
-        if more || !embryos.is_empty() {
+        if more || !waiting.is_empty() {
             let queue = &self.transport.queue;
             queue.arm_unless_set::<_, 1>(self.clone(), CHECK_MS);
         }
@@ -260,14 +288,17 @@ impl TcpAcceptor {
 
     /// Drops the oldest embryo without a header among those that `may` accepts. Returns `false` if
     /// there is none.
-    fn make_room(&self, embryos: &mut KVec<Embryo>, may: impl Fn(&Embryo) -> bool) -> bool {
+    fn make_room(&self, waiting: &mut Waiting, may: impl Fn(&Embryo) -> bool) -> bool {
+        let Waiting {
+            embryos, beginning, ..
+        } = waiting;
         let oldest = embryos.iter_mut().position(|embryo| {
             if embryo.is_valid || !may(embryo) {
                 return false;
             }
             let has_ended = embryo.look().is_some();
             // The header may have arrived since the last look.
-            has_ended || (!embryo.is_valid && embryo.is_refused())
+            has_ended || (!embryo.is_valid && embryo.is_refused(beginning))
         });
         let Some(index) = oldest else {
             return false;
@@ -278,7 +309,8 @@ impl TcpAcceptor {
     }
 
     /// Handles a new socket.
-    fn admit(self: &Arc<Self>, embryos: &mut KVec<Embryo>, mut socket: TcpSocket) {
+    fn admit(self: &Arc<Self>, waiting: &mut Waiting, mut socket: TcpSocket) {
+        let counters = &self.transport.counters;
         let (local, peer) = (socket.local_addr(), socket.peer_addr());
         let is_link_local = local.addr.is_unicast_link_local() || peer.addr.is_unicast_link_local();
         let key = ConnKey {
@@ -291,64 +323,152 @@ impl TcpAcceptor {
         };
         // Messages within this node do not need TCP.
         if locality(key.faddr, key.scope) != Locality::Elsewhere {
-            return self.transport.counters.inc(TcpCounter::ListenRefused);
+            return counters.inc(TcpCounter::ListenRefused);
         }
         if tcp_role::purpose(key.laddr, key.faddr) == Purpose::WakeUp {
             drop(socket);
-            let memory = || Ok(self.transport.memory().clone());
-            if let Ok(connection) = self.node.connection(key, None, memory) {
-                connection.want_for_peer();
-                // A connection that is up here is not up for the peer. Its answer to a frame on it
-                // is a reset.
-                connection.send_header();
+            counters.inc(TcpCounter::ListenWoken);
+            if !waiting.wakes.contains(&key) && !self.wake(key) {
+                self.keep_wake(&mut waiting.wakes, key);
             }
             return;
         }
         let is_of_peer = |it: &Embryo| it.key.faddr == key.faddr;
-        let of_peer = embryos.iter().filter(|it| is_of_peer(it)).count();
-        if of_peer >= OF_PEER && !self.make_room(embryos, is_of_peer) {
-            return self.transport.counters.inc(TcpCounter::ListenRefused);
+        let of_peer = waiting.embryos.iter().filter(|it| is_of_peer(it)).count();
+        let is_one_too_many = of_peer >= OF_PEER && !self.make_room(waiting, is_of_peer);
+        if !is_one_too_many && socket.watch(self.clone()).is_err() {
+            // The periodic check looks at it.
+            counters.inc(TcpCounter::ListenFailed);
         }
-        // Without memory for that, the periodic check looks at it.
-        let _ = socket.watch(self.clone());
         let embryo = Embryo {
             socket: Some(socket),
             key,
             since: time::monotonic_ns(),
             is_valid: false,
-            may_lose: tcp_stream::WITHOUT_HEADER,
+            is_parked: false,
         };
-        if embryos.push_within_capacity(embryo).is_err() {
-            self.transport.counters.inc(TcpCounter::ListenRefused);
+        if is_one_too_many {
+            return match embryo.is_refused(&mut waiting.beginning) {
+                true => counters.inc(TcpCounter::ListenRefused),
+                false => self.lose(&key),
+            };
+        }
+        if waiting.embryos.push_within_capacity(embryo).is_err() {
+            self.lose(&key);
         }
     }
 
-    /// Looks at what has arrived from an embryo. `follows` says that one of the same connection
-    /// waits before it.
-    fn decide(&self, embryo: &mut Embryo, follows: bool, now: u64) -> Verdict {
+    /// Counts and logs that a socket is dropped with messages, or that a request is forgotten.
+    #[cold]
+    fn lose(&self, key: &ConnKey) {
+        self.transport.counters.inc(TcpCounter::ListenLost);
+        pr_info_ratelimited!("{}: messages or a request are lost, too many wait\n", key);
+    }
+
+    /// Makes the connection of a peer connect. Returns `false` if there is none now.
+    fn wake(&self, key: ConnKey) -> bool {
+        let memory = || Ok(self.transport.memory().clone());
+        let Ok(connection) = self.node.connection(key, ORIGIN, memory) else {
+            return false;
+        };
+        let wakes = connection.want_for_peer();
+        if wakes {
+            // A connection that is up here is not up for the peer. Its answer to a frame on it is a
+            // reset.
+            connection.send_header();
+        }
+        wakes
+    }
+
+    /// Keeps a request to connect, in place of the oldest one if there are too many.
+    fn keep_wake(&self, wakes: &mut KVec<ConnKey>, key: ConnKey) {
+        if wakes.len() >= WAKES {
+            if let Ok(oldest) = wakes.remove(0) {
+                self.lose(&oldest);
+            }
+        }
+        if wakes.push_within_capacity(key).is_err() {
+            self.lose(&key);
+        }
+    }
+
+    /// Repeats the requests to connect for which there is room now.
+    fn wake_again(&self, wakes: &mut KVec<ConnKey>) {
+        wakes.retain(|key| !self.node.has_place(key, ORIGIN) || !self.wake(*key));
+    }
+
+    /// Decides about all embryos, in order.
+    fn decide_all(&self, waiting: &mut Waiting) {
+        let now = time::monotonic_ns();
+        let mut parked = waiting.parked();
+        let Waiting {
+            embryos, beginning, ..
+        } = waiting;
+        let mut index = 0usize;
+        while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
+            // The messages of an earlier socket come before those of a later one.
+            let leader = earlier
+                .iter()
+                .find(|it| it.is_valid && it.key == embryo.key)
+                .map(|it| it.is_parked);
+            match self.decide(embryo, leader, beginning, now) {
+                Verdict::Park if embryo.is_parked || parked < PARKED => {
+                    parked = parked.saturating_add(usize::from(!embryo.is_parked));
+                    embryo.is_parked = true;
+                    index = index.saturating_add(1);
+                    continue;
+                }
+                Verdict::Wait => {
+                    index = index.saturating_add(1);
+                    continue;
+                }
+                Verdict::Done => {}
+                Verdict::Park => self.lose(&embryo.key),
+                Verdict::Drop(counter) => self.transport.counters.inc(counter),
+            }
+            parked = parked.saturating_sub(usize::from(embryo.is_parked));
+            drop(embryos.remove(index));
+        }
+    }
+
+    /// Looks at what has arrived from an embryo. `leader` says whether one of the same connection
+    /// waits before it, and is parked.
+    fn decide(
+        &self,
+        embryo: &mut Embryo,
+        leader: Option<bool>,
+        beginning: &mut [u8],
+        now: u64,
+    ) -> Verdict {
         if let Some(counter) = embryo.look() {
             return Verdict::Drop(counter);
         }
-        if follows {
-            return Verdict::Wait;
-        }
-        if embryo.is_valid {
-            let memory = || Ok(self.transport.memory().clone());
-            return match self.node.connection(embryo.key, None, memory) {
-                Ok(connection) if self.request(&connection, embryo) => Verdict::Done,
-                Err(NoConnection::Full) => match embryo.is_refused() {
-                    true => Verdict::Drop(TcpCounter::ListenRefused),
-                    false => Verdict::Park,
-                },
-                // The socket before it is not handled yet, or there is no memory. The peer's TCP
-                // has an acknowledgement of what has arrived, so it must not be dropped.
-                Ok(_) | Err(NoConnection::Failed(_)) => Verdict::Wait,
+        if !embryo.is_valid {
+            let is_late = now.saturating_sub(embryo.since) > TIMEOUT_NS;
+            return match is_late && embryo.is_refused(beginning) {
+                true => Verdict::Drop(TcpCounter::ListenRefused),
+                false => Verdict::Wait,
             };
         }
-        let is_late = now.saturating_sub(embryo.since) > TIMEOUT_NS;
-        match is_late && embryo.is_refused() {
-            true => Verdict::Drop(TcpCounter::ListenRefused),
-            false => Verdict::Wait,
+        match leader {
+            None => {}
+            Some(true) => return Verdict::Park,
+            Some(false) => return Verdict::Wait,
+        }
+        // Asked first, because each refusal of a connection is counted.
+        if embryo.is_parked && !self.node.has_place(&embryo.key, ORIGIN) {
+            return Verdict::Park;
+        }
+        let memory = || Ok(self.transport.memory().clone());
+        match self.node.connection(embryo.key, ORIGIN, memory) {
+            Ok(connection) if self.request(&connection, embryo) => Verdict::Done,
+            Err(NoConnection::Full) => match embryo.is_refused(beginning) {
+                true => Verdict::Drop(TcpCounter::ListenRefused),
+                false => Verdict::Park,
+            },
+            // The socket before it is not handled yet, or there is no memory. The peer's TCP has an
+            // acknowledgement of what has arrived, so it must not be dropped.
+            Ok(_) | Err(NoConnection::Failed(_)) => Verdict::Wait,
         }
     }
 
@@ -398,7 +518,7 @@ impl TcpListener {
         let (node, transport) = (node.clone(), transport.clone());
         let sockets = Sockets {
             listener: None,
-            embryos: KVec::with_capacity(EMBRYOS, GFP_KERNEL)?,
+            waiting: Waiting::new()?,
         };
         let acceptor = Arc::pin_init(
             pin_init!(TcpAcceptor {
@@ -429,7 +549,7 @@ impl Drop for TcpListener {
     fn drop(&mut self) {
         let mut sockets = self.0.sockets.lock();
         let listener = sockets.listener.take();
-        let embryos = core::mem::take(&mut sockets.embryos);
+        let embryos = core::mem::take(&mut sockets.waiting.embryos);
         drop(sockets);
         drop((listener, embryos));
         cancel::<_, 0>(&self.0);

@@ -188,6 +188,16 @@ impl Reader {
         ReadStop::Budget
     }
 
+    /// Returns the number of bytes of frames that were read from the socket, but not passed on.
+    pub(super) fn unfinished(&self) -> usize {
+        let in_window = self.window.end.saturating_sub(self.window.at);
+        let payload = self
+            .frame
+            .as_ref()
+            .map_or(0, |frame| frame.filled.saturating_sub(Header::LEN));
+        in_window.saturating_add(self.have).saturating_add(payload)
+    }
+
     /// Receives the next frame.
     fn frame(
         &mut self,

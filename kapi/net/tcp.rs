@@ -548,14 +548,14 @@ impl TcpSocket {
         unsafe { bindings::rds_rust_tcp_abort_up_to(self.raw.as_ptr(), most) }
     }
 
-    /// Resets the connection.
+    /// Resets the connection. Returns the number of bytes that wait to be read, and are lost.
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn abort(&self) -> u32 {
         // SAFETY: By the type invariants the socket is alive.
-        unsafe { bindings::rds_rust_tcp_abort(self.raw.as_ptr()) };
+        unsafe { bindings::rds_rust_tcp_abort(self.raw.as_ptr()) }
     }
 }
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from faults import faults_within, place_in_kernel, place_of_rust
 from rdsvm.cluster import must, wire_address
-from traffic import counters, exchange, lose_filtered, messages, ping, ports, unchanged, under_load, wait_for
+from traffic import counters, exchange, lose_filtered, messages, ping, ports, unchanged, under_load, wait_for, wait_for_state
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -378,16 +378,176 @@ def test_messages_of_a_peer_without_room(pair, guest, tcp):
     full = b.start(["python3", guest / "tcp_full.py", hosts[1], hosts[0], RDS_TCP_PORT, port])
     full.expect("^refused$", timeout=60)
     seen = counters(a, guest)
-    assert seen["tcp_listen_refused"] == before["tcp_listen_refused"] + 2
-    wait_for(a, guest, lambda now: now["conn_refused_limit"] > seen["conn_refused_limit"])
+    assert seen["tcp_listen_refused"] == before["tcp_listen_refused"] + 3
+    wait_for(a, guest, lambda now: now["conn_refused_limit"] >= before["conn_refused_limit"] + 3)
     filling.write("", close=True)
     filling.wait(60, check=True)
     receiving.wait(60, check=True)
+    now = counters(a, guest)
+    # The one that waits for room is refused once, and not each time that it is looked at.
+    assert now["conn_refused_limit"] == before["conn_refused_limit"] + 3
+    unchanged(before, now, "tcp_listen_lost")
     full.write("", close=True)
     full.wait(60, check=True)
 
 
+@pytest.mark.long("debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_peer_that_has_room_does_not_wait(pair, tools, guest, tcp):
+    """More sockets with messages wait for room than may wait for a header. A peer with a connection
+    makes it again meanwhile. What one peer has too many of is lost, and counted."""
+    hosts = tcp(1)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=1")
+    ping(tools, b, hosts[0], hosts[1])
+    a.run(f"ip addr add 10.60.0.99/24 dev {a.netdevs[WIRE]}")
+    several = [f"10.60.0.{x}" for x in range(1, 11)]
+    for host in several:
+        b.run(f"ip addr add {host}/24 dev {b.netdevs[WIRE]}")
+    before = counters(a, guest)
+    each, most = 9, 8
+    waiting = b.start(["python3", guest / "tcp_parked.py", "10.60.0.99", RDS_TCP_PORT, each, *several])
+    waiting.expect("^sent$")
+    # The message of a socket may arrive only after that is refused.
+    ended, too_many = ("tcp_listen_lost", "tcp_listen_refused"), len(several) * (each - most)
+    wait_for(a, guest, lambda now: sum(now[x] - before[x] for x in ended) >= too_many)
+    wait_for(a, guest, lambda now: now["conn_refused_limit"] >= before["conn_refused_limit"] + len(several))
+    resets = counters(a, guest)["conn_reset"]
+    b.run(["python3", guest / "reset_tcp.py", hosts[1], hosts[0], 1, 0])
+    wait_for(a, guest, lambda now: now["conn_reset"] > resets)
+    ping(tools, b, hosts[0], hosts[1])
+    waiting.write("", close=True)
+    waiting.wait(60, check=True)
+    now = counters(a, guest)
+    assert sum(now[x] - before[x] for x in ended) == too_many
+
+
 @pytest.mark.long("release", "debug")
+@pytest.mark.pairs("rust-rust")
+def test_strangers_leave_room(pair, tools, guest, tcp):
+    """Hosts that only ask for a connection take half of the room at most."""
+    hosts = tcp(0)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=64")
+    a.run(f"ip addr add 10.60.0.1/24 dev {a.netdevs[WIRE]}")
+    several = [f"10.60.0.{x}" for x in range(100, 170)]
+    for host in several:
+        b.run(f"ip addr add {host}/24 dev {b.netdevs[WIRE]}")
+    # Without RDS there, no attempt to connect succeeds.
+    b.forget()
+    before = counters(a, guest)
+    b.run(["python3", guest / "tcp_parked.py", "10.60.0.1", RDS_TCP_PORT, 0, *several])
+    wait_for(a, guest, lambda now: now["tcp_listen_woken"] == before["tcp_listen_woken"] + len(several))
+    # 32 connections leave as many places.
+    refused = len(several) - 32
+    wait_for(a, guest, lambda now: now["conn_refused_limit"] == before["conn_refused_limit"] + refused)
+    b.forget("tcp=1")
+    ping(tools, a, hosts[1], hosts[0])
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_accepting_finds_no_memory(pair, tools, guest, tcp):
+    """A socket cannot be accepted until there is memory again. No event reports it once more."""
+    hosts = tcp(1)
+    a, b = pair
+    before = counters(a, guest)
+    serving = place_of_rust(a, r"13tcp_transport8listener.*11TcpAcceptor5serve$")
+    with faults_within(a, serving, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        pinging = b.start([tools / "rds-ping", "-c", 1, "-W", "60", "-I", hosts[1], hosts[0]])
+        wait_for(a, guest, lambda now: now["tcp_listen_failed"] > before["tcp_listen_failed"])
+    pinging.wait(60, check=True)
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_teardown_finds_no_memory(pair, guest, tcp):
+    """A teardown receives what TCP has acknowledged for some seconds. What is lost then is counted."""
+    hosts = tcp(1)
+    a, b = pair
+    b.forget()
+    before = counters(a, guest)
+    # The pool may have a few buffers.
+    sent = 60000
+    reading = place_of_rust(a, r"13tcp_transport6reader.*6Reader3run$")
+    with faults_within(a, reading, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, sent])
+        peer.expect("^sent$")
+        wait_for(a, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+        a.run(["python3", guest / "reset_tcp.py", hosts[0], hosts[1], 1, 0])
+        now = wait_for(a, guest, lambda now: now["tcp_drain_lost"] > before["tcp_drain_lost"])
+    assert now["tcp_drain_lost"] <= before["tcp_drain_lost"] + 48 + sent
+    peer.wait(60, check=True)
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_message_that_does_not_end(pair, guest, tcp):
+    """A peer whose TCP answers stops within a message. It is given up after a minute."""
+    hosts = tcp(1)
+    a, b = pair
+    b.forget()
+    before = counters(a, guest)["conn_keepalive_timeout"]
+    begun = time.monotonic()
+    peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, 20000])
+    peer.wait(120, check=True)
+    assert 55 < time.monotonic() - begun < 100
+    assert counters(a, guest)["conn_keepalive_timeout"] > before
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_peer_without_room_is_not_given_up(pair, guest, tcp):
+    """A peer that reads nothing for longer than `keepalive_secs`, but whose TCP answers."""
+    hosts = tcp(0)
+    a, b = pair
+    b.forget()
+    port = ports()
+    before = counters(a, guest)
+    peer = b.start(["python3", guest / "tcp_closed_window.py", hosts[1], RDS_TCP_PORT])
+    peer.expect("^ready$")
+    sending = a.start(["python3", guest / "fill.py", hosts[0], hosts[1], port, 1 << 20, 8])
+    peer.expect("^connected$", timeout=60)
+    wait_for(a, guest, lambda now: now["tcp_sndbuf_full"] > before["tcp_sndbuf_full"])
+    # Two limits of the keepalive: the time is what is tested.
+    time.sleep(70)
+    unchanged(before, counters(a, guest), "conn_reset", "conn_keepalive_timeout")
+    peer.write("", close=True)
+    peer.wait(60, check=True)
+    sending.write("", close=True)
+    sending.wait(60, check=True)
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.pairs("rust-c", "rust-rust")
+def test_a_message_that_waited_while_the_wire_was_cut(pair, guest, tcp):
+    """Both nodes give the connection up. The one with the lower address has nothing to send, and the
+    other one may not ask again. Its message arrives soon after the wire is whole."""
+    lower = next(index for index, m in enumerate(pair) if m.impl == "rust")
+    hosts = tcp(lower)
+    ours, other = pair[lower], pair[1 - lower]
+    own, peer = hosts[lower], hosts[1 - lower]
+    port = ports()
+    receiving = ours.start(["python3", guest / "receive.py", own, port, "x", "x"])
+    receiving.expect("^ready$")
+    sent = [other.start(["python3", guest / "to_one.py", peer, own, port])]
+    wait_for_state(ours, own, peer, "up")
+    before = counters(ours, guest)["conn_reset"]
+    # What comes from the other end is lost, too: nothing answers.
+    ours.run(f"ip link set {ours.netdevs[WIRE]} down")
+    wait_for(ours, guest, lambda now: now["conn_reset"] > before)
+    sent += [other.start(["python3", guest / "to_one.py", peer, own, port])]
+    sent[-1].expect("^sent$")
+    # C gives its own attempt up meanwhile, and makes no other one.
+    time.sleep(30)
+    ours.run(f"ip link set {ours.netdevs[WIRE]} up")
+    receiving.wait(15, check=True)
+    for program in sent:
+        program.write("", close=True)
+        program.wait(60, check=True)
+
+
+@pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_a_peer_that_asks_once(pair, guest, tcp):
     """A peer like C RDS asks for a connection once, and the first attempts to reach it fail."""
@@ -397,6 +557,7 @@ def test_a_peer_that_asks_once(pair, guest, tcp):
     before = counters(a, guest)
     asking = b.start(["python3", guest / "tcp_wake.py", hosts[1], hosts[0], RDS_TCP_PORT])
     asking.expect("^asked$")
-    wait_for(a, guest, lambda now: now["conn_attempt_failed"] > before["conn_attempt_failed"] + 1)
+    now = wait_for(a, guest, lambda now: now["conn_attempt_failed"] > before["conn_attempt_failed"] + 1)
+    assert now["tcp_listen_woken"] == before["tcp_listen_woken"] + 1
     asking.write("\n")
     asking.wait(60, check=True)

@@ -114,8 +114,26 @@ fn only_what_holds_no_message_may_be_lost() {
         ..Header::congestion_update(0, 1)
     };
     // A part of the header behind the map.
-    let most = 48 + CONG_MAP_BYTES + 47;
-    assert_eq!(tcp_stream::without_message(&bytes(&of_c)), most);
+    let map_end = 48 + CONG_MAP_BYTES;
+    assert_eq!(tcp_stream::without_message(&bytes(&of_c)), map_end + 47);
+    assert_eq!(tcp_stream::without_message(&bytes(&of_c)[..47]), 47);
+    // C asks for the number of paths behind it, and a message of one byte may follow.
+    let probe = Header {
+        sport: 1,
+        dport: 0,
+        ..header(1, 0)
+    };
+    let mut stream = bytes(&of_c).to_vec();
+    stream.resize(map_end as usize, 0);
+    stream.extend(bytes(&probe));
+    assert_eq!(stream.len(), tcp_stream::BEGINNING);
+    assert_eq!(tcp_stream::without_message(&stream), map_end + 48 + 47);
+    stream.extend(bytes(&header(2, 1)));
+    assert_eq!(tcp_stream::without_message(&stream), map_end + 48 + 48);
+    // A message without payload has the same length, and must not be lost.
+    stream.truncate(map_end as usize);
+    stream.extend(bytes(&header(1, 0)));
+    assert_eq!(tcp_stream::without_message(&stream), map_end + 47);
     assert_eq!(tcp_stream::without_message(&bytes(&header(1, 0))), 47);
     assert_eq!(tcp_stream::without_message(&bytes(&header(1, 5))), 52);
     // This peer sends again what was not delivered.

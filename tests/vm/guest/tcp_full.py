@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_full.py HOST PEER TCP_PORT PORT: three connections to a node that has no room for them: without
-a byte, with the congestion map of C RDS, with two messages to PORT.
+"""tcp_full.py HOST PEER TCP_PORT PORT: four connections to a node that has no room for them: without a
+byte, with the congestion map of C RDS, with its question for the number of paths behind that, with two
+messages to PORT.
 
-The first one ends after a time, the second one at once. The third one stays; the program prints
-"refused" then, and ends with its input.
+The first one ends after a time, the next two at once. The last one stays; the program prints "refused"
+then, and ends with its input.
 """
 
 import socket
@@ -27,7 +28,9 @@ def connect(first):
 
 
 congestion_map = header(0, MAP_BYTES, CONG_BITMAP) + bytes(MAP_BYTES)
-for prelude in b"", congestion_map:
+# Source and destination port, and flags.
+probe = struct.pack("!QQIHHBx4xH16x", 1, 0, 0, 1, 0, 0, 0)
+for prelude in b"", congestion_map, congestion_map + probe:
     with connect(prelude) as s:
         try:
             # The node's own congestion map would be the answer.

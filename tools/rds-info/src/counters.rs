@@ -154,9 +154,13 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_sndbuf_full", Meaning::Event, "Sends for which TCP had no room."),
     ("tcp_connect_raced", Meaning::Event, "Attempts to wake a peer up that it did not answer: it had connected meanwhile, or is silent."),
     ("tcp_listen_closed_stale", Meaning::Event, "Connections of peers that ended before their first header."),
-    ("tcp_listen_refused", Meaning::Drop, "Connections of peers that sent no valid header in time, or were too many."),
+    ("tcp_listen_refused", Meaning::Drop, "Connections of peers that sent no valid header in time, or were too many. None of them had a message."),
     ("tcp_rx_alloc_wait", Meaning::Event, "Pauses of reading because there was no memory."),
     ("tcp_tx_alloc_wait", Meaning::Event, "Frames that wait because there was no memory."),
+    ("tcp_listen_woken", Meaning::Event, "Connections with which peers asked this node to connect."),
+    ("tcp_listen_failed", Meaning::Event, "Failures to accept connections of peers, or to get their events, because there was no memory."),
+    ("tcp_listen_lost", Meaning::Drop, "Connections of peers that were dropped with messages, and requests to connect that were forgotten, because too many waited for room."),
+    ("tcp_drain_lost", Meaning::Drop, "Bytes that a teardown has not received, though the local TCP has acknowledged them."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0
+"""tcp_parked.py PEER TCP_PORT EACH HOST...: EACH connections of each host, with a message each. With 0, one
+connection of each host without a byte, which the node ends. Prints "sent" when all have been made, and
+keeps them until standard input ends."""
+
+import socket
+import struct
+import sys
+
+peer, tcp_port, each, hosts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+
+
+def header(sequence):
+    return struct.pack("!QQIHHBx4xH16x", sequence, 0, 1, 77, 78, 0, 0)
+
+
+def connect(host):
+    s = socket.create_connection((peer, tcp_port), source_address=(host, 0))
+    s.settimeout(60)
+    return s
+
+
+if each == 0:
+    for host in hosts:
+        with connect(host) as s:
+            try:
+                assert s.recv(1) == b"", "the node has answered"
+            except ConnectionResetError:
+                pass
+    sys.exit()
+waiting = []
+for host in hosts:
+    for number in range(each):
+        waiting.append(connect(host))
+        waiting[-1].sendall(header(number + 1) + b"x")
+print("sent", flush=True)
+sys.stdin.read()
