@@ -257,7 +257,11 @@ pub(super) fn ioctl(sk: &Sock<Socket>, cmd: c_uint, arg: usize) -> Result<c_int>
             Ok(0)
         }
         SIOCRDSGETTOS => {
-            user::write(arg as u64, sk.tos())?;
+            let tos = match transport(sk) {
+                Some(TransportId::Tcp) => 0,
+                _ => sk.tos(),
+            };
+            user::write(arg as u64, tos)?;
             Ok(0)
         }
         _ => Err(Errno::NoIoctlCommand.into()),

@@ -15,7 +15,10 @@
 //! A [`TcpSocket`] owns its socket. Dropping it resets the connection: what was not read is lost.
 //! The sockets hold no reference to the namespace, so nothing keeps them but their owner.
 
-use crate::bindings;
+use crate::{
+    bindings,
+    kapi::errno::Errno, //
+};
 use core::{
     marker::PhantomData,
     net::Ipv6Addr,
@@ -279,7 +282,10 @@ impl TcpSocket {
     ///
     /// May sleep.
     pub(crate) fn listen(port: u16, backlog: c_int) -> Result<Self> {
-        let socket = Self::new(true).or_else(|_| Self::new(false))?;
+        let socket = match Self::new(true) {
+            Err(error) if error == Errno::AddressFamilyNotSupported.into() => Self::new(false)?,
+            socket => socket?,
+        };
         // SAFETY: By the type invariants the socket is alive.
         unsafe { bindings::rds_rust_tcp_prepare_listener(socket.raw.as_ptr()) };
         socket.bind(&TcpAddr {
