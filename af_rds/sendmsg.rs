@@ -272,7 +272,7 @@ fn route(
     peer: &Peer,
     last: Option<CachedRoute>,
 ) -> Result<Route> {
-    let transport = sk.node.transports.reaching(bound, peer.addr);
+    let transport = sk.node.transports.reaching(bound, peer);
     if transport == TransportId::Loop {
         if let Some(CachedRoute::Socket(target)) = last {
             if leads_to(&target, peer) {

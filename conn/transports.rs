@@ -17,6 +17,7 @@ use crate::{
     recv_pool::Pools,
     socket::{
         Bound,
+        Peer,
         TransportId, //
     }, //
 };
@@ -150,19 +151,23 @@ impl Transports {
         Ok(transport.claims(net, addr, 0)?.then_some(id))
     }
 
-    /// Returns the transport of messages from a bound socket to an address.
+    /// Returns the transport of messages from a bound socket to a peer.
     ///
     /// # Context
     ///
     /// Any context.
     #[inline]
-    pub(crate) fn reaching(&self, bound: &Bound, addr: Ipv6Addr) -> TransportId {
+    pub(crate) fn reaching(&self, bound: &Bound, peer: &Peer) -> TransportId {
         // A message to the sender's own address stays on this node.
-        if bound.transport == TransportId::Loop || bound.addr == addr {
+        if bound.transport == TransportId::Loop || bound.addr == peer.addr {
             return TransportId::Loop;
         }
         // TCP leads to other nodes only.
-        if bound.transport == TransportId::Tcp && is_local(addr, bound.scope) {
+        let scope = match peer.scope {
+            0 => bound.scope,
+            scope => scope,
+        };
+        if bound.transport == TransportId::Tcp && is_local(peer.addr, scope) {
             return TransportId::Loop;
         }
         bound.transport

@@ -24,6 +24,7 @@ mod suite {
         recv_pool::Pools,
         socket::{
             Bound,
+            Peer,
             TransportId, //
         }, //
     };
@@ -81,11 +82,25 @@ mod suite {
     fn an_address_reaches_itself_by_loop() -> Result {
         let transports = all()?;
         let at_node = bound(NODE, TransportId::Ib);
-        assert_eq!(transports.reaching(&at_node, NODE), TransportId::Loop);
-        assert_eq!(transports.reaching(&at_node, OTHER), TransportId::Ib);
+        assert_eq!(
+            transports.reaching(&at_node, &peer(NODE)),
+            TransportId::Loop
+        );
+        assert_eq!(transports.reaching(&at_node, &peer(OTHER)), TransportId::Ib);
         let at_loopback = bound(Ipv6Addr::LOCALHOST, TransportId::Loop);
-        assert_eq!(transports.reaching(&at_loopback, OTHER), TransportId::Loop);
+        assert_eq!(
+            transports.reaching(&at_loopback, &peer(OTHER)),
+            TransportId::Loop
+        );
         Ok(())
+    }
+
+    fn peer(addr: Ipv6Addr) -> Peer {
+        Peer {
+            addr,
+            port: 1,
+            scope: 0,
+        }
     }
 
     /// A network that has all addresses.

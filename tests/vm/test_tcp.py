@@ -547,6 +547,26 @@ def test_a_message_that_waited_while_the_wire_was_cut(pair, guest, tcp):
         program.wait(60, check=True)
 
 
+@pytest.mark.long
+@pytest.mark.pairs("rust-rust")
+def test_a_link_local_address_of_another_link(pair, guest, tcp):
+    """An address of this node on one link is that of a peer on another one."""
+    tcp(0)
+    a, b = pair
+    wire = a.netdevs[WIRE]
+    a.run("ip link add other type dummy && ip link set other up && ip addr add fe80::77/64 dev other nodad"
+          f" && ip addr add fd77::1/64 dev {wire} nodad")
+    b.run(f"ip addr add fe80::77/64 dev {b.netdevs[WIRE]} nodad")
+    try:
+        before = counters(a, guest)
+        a.run(["python3", guest / "send_scoped.py", "fd77::1", "fe80::77", wire, ports()])
+        now = wait_for(a, guest, lambda now: now["conn_attempt_failed"] > before["conn_attempt_failed"]
+                       or now["tcp_data_ready_calls"] > before["tcp_data_ready_calls"])
+        unchanged(before, now, "recv_drop_no_sock")
+    finally:
+        a.run("ip link del other")
+
+
 @pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_a_peer_that_asks_once(pair, guest, tcp):
