@@ -244,6 +244,39 @@ mod suite {
     }
 
     #[test]
+    fn peers_over_tcp_count_as_one_user() -> Result {
+        let peers = UserId::PEERS;
+        let mut empty = table(64, 64);
+        // Their attempts are also counted for connections of others.
+        for _ in 0..MOST_REPEATED {
+            assert_eq!(empty.begin_attempt(peers, true), Ok(true));
+        }
+        for _ in 0..100 {
+            empty.note_waiting(true);
+        }
+        assert_eq!(empty.begin_attempt(peers, true), Err(200));
+        // One that asks has a place.
+        assert_eq!(empty.begin_attempt(peers, false), Ok(true));
+        empty.note_waiting(false);
+        assert_eq!(empty.begin_attempt(peers, true), Err(198));
+
+        let mut table = table(1024, 1024);
+        for n in 1..=512 {
+            assert_eq!(table.has_many_strangers(), n > 256);
+            assert_eq!(add_for(&mut table, key(n, n, 0), Some(peers))?, Ok(()));
+        }
+        let full = Err(Full::NeverUp(512));
+        assert_eq!(add_for(&mut table, key(999, 999, 0), Some(peers))?, full);
+        assert_eq!(table.has_room(&key(999, 999, 0), None), Ok(()));
+        for _ in 0..512 {
+            table.note_up(peers);
+        }
+        assert!(!table.has_many_strangers());
+        assert_eq!(add_for(&mut table, key(999, 999, 0), Some(peers))?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
     fn attempts_are_limited_for_each_user() -> Result {
         let (one, two) = (UserId::new(1), UserId::new(2));
         let mut table = table(4000, 4000);

@@ -289,11 +289,14 @@ mod suite {
         node.stop();
         let again = connect().err();
         let ended = (first.has_ended(), second.has_ended());
+        // A request of a peer is not swallowed by a connection that has ended.
+        let wanted = second.want_for_peer();
         let sent = bench.send(&first, 1);
         let queued = [&bench.node, &node].map(|node| transport::counted(node, "send_queued"));
         let (ups, _) = bench.end();
         assert!(!Arc::ptr_eq(&first, &second));
         assert_eq!(ended, (false, true));
+        assert!(!wanted);
         assert_eq!(again, Some(Errno::NetDown.into()));
         assert_eq!(sent, Ok(()));
         assert_eq!(queued, [2, 0]);
