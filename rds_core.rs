@@ -64,7 +64,8 @@ use socket::{
 };
 use tcp_transport::{
     Tcp,
-    TcpListener, //
+    TcpListener,
+    TcpTunables, //
 };
 
 #[cfg(rds_kunit)]
@@ -114,6 +115,7 @@ fn max_fragment() -> FragmentSize {
 struct RdsModule {
     _family: Registration<Socket>,
     _ib_tunables: Directory<ib_transport::IbTunables>,
+    _tcp_tunables: Option<Directory<TcpTunables>>,
     _views: Views,
     _init_net: Namespace,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
@@ -235,10 +237,14 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
-        let tcp = match params::tcp() {
+        let tcp_tunables = match params::tcp() {
             0 => None,
-            _ => Some(Tcp::new(pool_shared.clone())?),
+            _ => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
         };
+        let tcp = tcp_tunables
+            .as_ref()
+            .map(|tunables| Tcp::new(pool_shared.clone(), tunables.clone()))
+            .transpose()?;
         let ib = Ib::new(
             addrs.clone(),
             pool_shared,
@@ -259,6 +265,8 @@ impl kernel::Module for RdsModule {
         // The first bind should already find its answer cached.
         addrs.start();
         let ib_tunables = Directory::new(ib_tunables).inspect_err(log_conflict)?;
+        let tcp_tunables = tcp_tunables.map(Directory::new).transpose();
+        let tcp_tunables = tcp_tunables.inspect_err(log_conflict)?;
         // Registered last: sockets may exist from here on, so no later step may fail.
         let node = init_net.node().clone();
         let family = Registration::new(module, node).inspect_err(log_conflict)?;
@@ -271,6 +279,7 @@ impl kernel::Module for RdsModule {
         Ok(Self {
             _family: family,
             _ib_tunables: ib_tunables,
+            _tcp_tunables: tcp_tunables,
             _views: views,
             _init_net: init_net,
             _client: client,

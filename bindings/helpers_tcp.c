@@ -107,6 +107,28 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_ret
 	release_sock(sk);
 }
 
+/**
+ * rds_rust_tcp_set_buffers() - fix the sizes of the buffers of a socket
+ * @sock: TCP socket
+ * @send: bytes of its send buffer, or 0 if TCP chooses the size
+ * @receive: the same of its receive buffer
+ */
+void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive)
+{
+	struct sock *sk = sock->sk;
+
+	lock_sock(sk);
+	if (send) {
+		sk->sk_userlocks |= SOCK_SNDBUF_LOCK;
+		WRITE_ONCE(sk->sk_sndbuf, max_t(int, send, SOCK_MIN_SNDBUF));
+	}
+	if (receive) {
+		sk->sk_userlocks |= SOCK_RCVBUF_LOCK;
+		WRITE_ONCE(sk->sk_rcvbuf, max_t(int, receive, SOCK_MIN_RCVBUF));
+	}
+	release_sock(sk);
+}
+
 union any_addr {
 	struct sockaddr_in v4;
 	struct sockaddr_in6 v6;

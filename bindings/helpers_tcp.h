@@ -52,6 +52,7 @@ bool rds_rust_tcp_is_reserved(u16 port);
 void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
 void rds_rust_tcp_detach(struct socket *sock);
 void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on);
+void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive);
 enum rds_tcp_state rds_rust_tcp_state(const struct socket *sock);
 bool rds_rust_tcp_is_writable(const struct socket *sock);
 int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kvec *vec,

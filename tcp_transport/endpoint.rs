@@ -137,6 +137,8 @@ impl Endpoint for TcpEndpoint {
     fn connect(&mut self) -> Result {
         let key = &self.context.connection.key;
         let socket = TcpSocket::for_peer(key.faddr)?;
+        let (send, receive) = self.context.transport.tunables.buffers();
+        socket.set_buffers(send, receive);
         bind(&socket, key)?;
         self.context.start(socket, |socket| {
             socket.connect(&TcpAddr {

@@ -336,6 +336,8 @@ impl TcpAcceptor {
         let is_of_peer = |it: &Embryo| it.key.faddr == key.faddr;
         let of_peer = waiting.embryos.iter().filter(|it| is_of_peer(it)).count();
         let is_one_too_many = of_peer >= OF_PEER && !self.make_room(waiting, is_of_peer);
+        let (send, receive) = self.transport.tunables.buffers();
+        socket.set_buffers(send, receive);
         if !is_one_too_many && socket.watch(self.clone()).is_err() {
             // The periodic check looks at it.
             counters.inc(TcpCounter::ListenFailed);

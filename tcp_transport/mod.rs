@@ -32,6 +32,7 @@
 //! | File | Content |
 //! |---|---|
 //! | `counters` | The counters |
+//! | `tunables` | Settings below `/proc/sys` |
 //! | `reader` | Frames from the stream |
 //! | `stage` | Frames that wait for the socket |
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
@@ -53,7 +54,9 @@ mod reader;
 mod stage;
 mod tcp;
 mod transport;
+mod tunables;
 mod writer;
 
 pub(crate) use listener::TcpListener;
 pub(crate) use tcp::Tcp;
+pub(crate) use tunables::TcpTunables;

@@ -2,7 +2,10 @@
 
 //! State that all endpoints share: memory of messages, queue of work, and counters.
 
-use super::counters::TcpCounters;
+use super::{
+    counters::TcpCounters,
+    tunables::TcpTunables, //
+};
 use crate::{
     kapi::{
         shrinker::Shrinker,
@@ -24,6 +27,7 @@ pub(crate) struct Tcp {
     pub(super) counters: TcpCounters,
     pub(super) queue: OwnedQueue,
     pub(super) pool_shared: PoolShared,
+    pub(super) tunables: Arc<TcpTunables>,
     _shrinker: Shrinker<Pools>,
     memory: Unmapped,
 }
@@ -38,13 +42,14 @@ impl Tcp {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(pool_shared: PoolShared) -> Result<Arc<Self>> {
+    pub(crate) fn new(pool_shared: PoolShared, tunables: Arc<TcpTunables>) -> Result<Arc<Self>> {
         let memory = Unmapped::new(&pool_shared)?;
         Ok(Arc::new(
             Self {
                 counters: TcpCounters::new()?,
                 queue: OwnedQueue::new(c"rds_tcp")?,
                 pool_shared,
+                tunables,
                 _shrinker: Shrinker::new(memory.pools().clone())?,
                 memory,
             },

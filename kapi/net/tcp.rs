@@ -242,6 +242,16 @@ impl TcpSocket {
         Ok(socket)
     }
 
+    /// Fixes the sizes of the buffers, in bytes. 0 leaves a size to TCP.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn set_buffers(&self, send: c_int, receive: c_int) {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_set_buffers(self.raw.as_ptr(), send, receive) };
+    }
+
     /// Binds the socket.
     ///
     /// # Errors

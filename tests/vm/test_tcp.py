@@ -20,6 +20,7 @@ RDS_TCP_PORT = 16385
 LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"),
                                          pytest.param(1, id="b-connects", marks=pytest.mark.long("debug"))))
 WIRE = 1
+SIZES_OF_BUFFERS = ("rds_tcp_sndbuf", "rds_tcp_rcvbuf")
 
 
 def start_tcp(node):
@@ -174,6 +175,29 @@ def test_loss(pair, tools, tcp, lower):
     hosts = tcp(lower)
     with with_netem(pair, "loss 3% reorder 5% duplicate 1% delay 2ms"):
         exchange(tools, *zip(pair, hosts), count=200, sockets=2)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_sizes_of_buffers(pair, tools, guest, tcp):
+    """net.rds.tcp has the settings of C. A small send buffer has no room for a message, and a message
+    does not fit into a small receive buffer of the peer."""
+    hosts = tcp(0)
+    ends = list(zip(pair, hosts))
+
+    def full(small):
+        """Returns how often each node had no room, with these buffers on the first one."""
+        for m in pair:
+            m.forget("tcp=1")
+        for name in SIZES_OF_BUFFERS:
+            path = f"/proc/sys/net/rds/tcp/{name}"
+            assert pair[0].read_file(path).strip() == "0"
+            if name in small:
+                pair[0].write_file(path, "4608")
+        exchange(tools, *ends, count=5, sizes="30000..30000", sockets=1)
+        return [counters(m, guest)["tcp_sndbuf_full"] for m in pair]
+
+    usual, send, receive = full(()), full(SIZES_OF_BUFFERS[:1]), full(SIZES_OF_BUFFERS[1:])
+    assert send[0] > usual[0] and receive[1] > usual[1], (usual, send, receive)
 
 
 @LOWER

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Settings of this transport that root may change while the module is loaded. Changes apply to new
+//! connections.
+
+use crate::kapi::sysctl::{
+    Entry,
+    Setting,
+    Settings, //
+};
+use kernel::prelude::*;
+
+/// The settings in `/proc/sys/net/rds/tcp`, with the names that they have on C RDS.
+pub(crate) struct TcpTunables {
+    /// Sizes in bytes of the buffers of a socket. 0: TCP chooses and adapts the size.
+    sndbuf: Setting,
+    rcvbuf: Setting,
+}
+
+impl TcpTunables {
+    /// Creates the default settings.
+    pub(crate) const fn new() -> Self {
+        Self {
+            sndbuf: Setting::new(0, 0..=c_int::MAX),
+            rcvbuf: Setting::new(0, 0..=c_int::MAX),
+        }
+    }
+
+    /// Returns the sizes of the send and the receive buffer of a new connection.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn buffers(&self) -> (c_int, c_int) {
+        (self.sndbuf.get(), self.rcvbuf.get())
+    }
+}
+
+impl Settings for TcpTunables {
+    const PATH: &'static CStr = c"net/rds/tcp";
+
+    fn each(&self) -> impl Iterator<Item = Entry<'_>> {
+        [
+            Entry::new(c"rds_tcp_sndbuf", &self.sndbuf),
+            Entry::new(c"rds_tcp_rcvbuf", &self.rcvbuf),
+        ]
+        .into_iter()
+    }
+}
