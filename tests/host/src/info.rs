@@ -2,7 +2,10 @@
 
 //! Tests of `uapi/info.rs`: each record has the layout that a C compiler gives the structure.
 
-use crate::proto::info::RdmaPath;
+use crate::proto::info::{
+    RdmaPath,
+    TcpProgress, //
+};
 use crate::uapi::info::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -159,5 +162,36 @@ fn rdma_connection() {
             four.and_then(|four| joined(&[&four, &rest]))
         );
         assert_eq!(bytes(&record, Family::V6), joined(&[&six, &rest]));
+    }
+}
+
+#[test]
+fn tcp_socket() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = TcpConnection {
+            laddr,
+            faddr,
+            progress: TcpProgress {
+                local_port: 0x1234,
+                peer_port: 0x5678,
+                header_left: 1,
+                payload_left: 2,
+                last_begin: 3,
+                last_end: 4,
+                una: 5,
+            },
+        };
+        // A port follows each address.
+        let ends = |addrs: &[u8]| {
+            let (local, peer) = addrs.split_at(addrs.len() / 2);
+            [local, &[0x12, 0x34], peer, &[0x56, 0x78]].concat()
+        };
+        let left = [1u64, 2].map(u64::to_ne_bytes).concat();
+        let rest = [left, [3u32, 4, 5].map(u32::to_ne_bytes).concat()].concat();
+        assert_eq!(
+            bytes(&record, Family::V4),
+            four.and_then(|four| joined(&[&ends(&four), &rest, &[0]]))
+        );
+        assert_eq!(bytes(&record, Family::V6), joined(&[&ends(&six), &rest]));
     }
 }
