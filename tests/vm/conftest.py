@@ -23,7 +23,7 @@ import faulty_device  # noqa: E402
 from blockcov import record  # noqa: E402
 from rdsvm import cluster, hardware, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
-from traffic import slow_down  # noqa: E402
+from traffic import TCP_WIRE, slow_down  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
@@ -334,6 +334,36 @@ def load(node):
 def pair(request, pair_lab):
     """Two machines, a and b, joined by a wire, with RDS loaded. A second wire is down."""
     yield from use(request, pair_lab)
+
+
+def start_tcp(node):
+    """Loads RDS with its TCP transport."""
+    if node.impl == "c":
+        cluster.must(node.run(["modprobe", "rds_tcp"], check=False))
+    else:
+        node.forget("tcp=1")
+
+
+@pytest.fixture
+def tcp(pair):
+    """Returns a function that gives both nodes addresses for TCP, the lower one to node `lower`."""
+    for m in pair:
+        start_tcp(m)
+        m.run(f"ip link set {m.netdevs[TCP_WIRE]} up")
+
+    def addresses(lower):
+        network = 70 + lower
+        found = [f"10.{network}.0.{1 if index == lower else 2}" for index in range(2)]
+        for m, host in zip(pair, found):
+            m.run(f"ip addr replace {host}/24 dev {m.netdevs[TCP_WIRE]}")
+        return found
+
+    yield addresses
+    for m in pair:
+        m.stop_all()
+        if m.impl == "rust":
+            m.forget()
+        m.run(f"ip addr flush dev {m.netdevs[TCP_WIRE]} && ip link set {m.netdevs[TCP_WIRE]} down")
 
 
 @pytest.fixture

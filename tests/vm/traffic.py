@@ -27,6 +27,9 @@ PATIENT = "rds_ib_retry_count=7"
 # The user for all that needs no privilege: pings, and one end of the verified streams. The other
 # end runs as root.
 USER = 1000
+# Wire of two nodes on which they have no RDMA devices.
+TCP_WIRE = 1
+RDS_TCP_PORT = 16385
 
 
 def messages(flavor, count):

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDS over TCP without memory."""
+
+import pytest
+from faults import faults_within, place_in_kernel, place_of_rust
+from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, unchanged, under_load, wait_for
+
+pytestmark = pytest.mark.kinds("rxe")
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_receiving_finds_no_memory(pair, tools, guest, tcp):
+    """The work of an endpoint finds no memory for what it receives and sends. It goes on when there is
+    some, on the same connection."""
+    hosts = tcp(0)
+    b = pair[1]
+    work = place_of_rust(b, r"13tcp_transport7context.*10TcpContext5serve$")
+    # Their end, with pings whose answers would find no memory, is far away.
+    streams = under_load(tools, guest, *zip(pair, hosts), node=b, netdev=b.netdevs[WIRE], count=500, sockets=2)
+    before = counters(b, guest)
+    # The work sends, too. The kernel's check of DMA mappings ends for good without memory.
+    spared = place_in_kernel(b, "add_dma_entry")
+    with faults_within(b, work, "failslab", "fail_page_alloc", probability=100, spared=spared, min_order=0):
+        first = wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+        # TCP tells its caller that there is room when it has no memory.
+        last = wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > first["tcp_rx_alloc_wait"] + 50)
+        assert last["tcp_write_space_calls"] < first["tcp_write_space_calls"] + 25
+    streams.finish()
+    unchanged(before, counters(b, guest), "conn_reset", "ib_rx_alloc_wait")
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_sending_finds_no_memory(pair, tools, guest, tcp):
+    """The first congestion map finds no buffer while it is sent. The work of the endpoint makes room."""
+    hosts = tcp(0)
+    a, b = pair
+    a.forget("tcp=1")
+    before = counters(a, guest)
+    sending = place_of_rust(a, r"13tcp_transport4link.*7TcpLink.*4Link8transmit$")
+    with faults_within(a, sending, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        ping(tools, a, hosts[1], hosts[0])
+    now = counters(a, guest)
+    assert now["tcp_tx_alloc_wait"] > before["tcp_tx_alloc_wait"]
+    unchanged(before, now, "ib_tx_alloc_wait")
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_accepting_finds_no_memory(pair, tools, guest, tcp):
+    """A socket cannot be accepted until there is memory again. No event reports it once more."""
+    hosts = tcp(1)
+    a, b = pair
+    before = counters(a, guest)
+    serving = place_of_rust(a, r"13tcp_transport8listener.*11TcpAcceptor5serve$")
+    with faults_within(a, serving, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        pinging = b.start([tools / "rds-ping", "-c", 1, "-W", "60", "-I", hosts[1], hosts[0]])
+        wait_for(a, guest, lambda now: now["tcp_listen_failed"] > before["tcp_listen_failed"])
+    pinging.wait(60, check=True)
+
+
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_teardown_finds_no_memory(pair, guest, tcp):
+    """A teardown receives what TCP has acknowledged for some seconds. What is lost then is counted."""
+    hosts = tcp(1)
+    a, b = pair
+    b.forget()
+    before = counters(a, guest)
+    # The pool may have a few buffers.
+    sent = 60000
+    reading = place_of_rust(a, r"13tcp_transport6reader.*6Reader3run$")
+    with faults_within(a, reading, "failslab", "fail_page_alloc", probability=100, min_order=0):
+        peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, sent])
+        peer.expect("^sent$")
+        wait_for(a, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
+        a.run(["python3", guest / "reset_tcp.py", hosts[0], hosts[1], 1, 0])
+        now = wait_for(a, guest, lambda now: now["tcp_drain_lost"] > before["tcp_drain_lost"])
+    assert now["tcp_drain_lost"] <= before["tcp_drain_lost"] + 48 + sent
+    peer.wait(60, check=True)
