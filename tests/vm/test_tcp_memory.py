@@ -7,6 +7,10 @@ from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, unchanged, u
 
 pytestmark = pytest.mark.kinds("rxe")
 
+# The kernel's check of DMA mappings ends for good without memory. Code that reads or closes a socket
+# also sends, to a device with such mappings.
+CHECK_OF_MAPPINGS = "add_dma_entry"
+
 
 @pytest.mark.long("release", "debug")
 @pytest.mark.flavors("debug")
@@ -20,8 +24,7 @@ def test_receiving_finds_no_memory(pair, tools, guest, tcp):
     # Their end, with pings whose answers would find no memory, is far away.
     streams = under_load(tools, guest, *zip(pair, hosts), node=b, netdev=b.netdevs[WIRE], count=500, sockets=2)
     before = counters(b, guest)
-    # The work sends, too. The kernel's check of DMA mappings ends for good without memory.
-    spared = place_in_kernel(b, "add_dma_entry")
+    spared = place_in_kernel(b, CHECK_OF_MAPPINGS)
     with faults_within(b, work, "failslab", "fail_page_alloc", probability=100, spared=spared, min_order=0):
         first = wait_for(b, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
         # TCP tells its caller that there is room when it has no memory.
@@ -56,7 +59,8 @@ def test_accepting_finds_no_memory(pair, tools, guest, tcp):
     a, b = pair
     before = counters(a, guest)
     serving = place_of_rust(a, r"13tcp_transport8listener.*11TcpAcceptor5serve$")
-    with faults_within(a, serving, "failslab", "fail_page_alloc", probability=100, min_order=0):
+    spared = place_in_kernel(a, CHECK_OF_MAPPINGS)
+    with faults_within(a, serving, "failslab", "fail_page_alloc", probability=100, spared=spared, min_order=0):
         pinging = b.start([tools / "rds-ping", "-c", 1, "-W", "60", "-I", hosts[1], hosts[0]])
         wait_for(a, guest, lambda now: now["tcp_listen_failed"] > before["tcp_listen_failed"])
     pinging.wait(60, check=True)
@@ -73,7 +77,8 @@ def test_a_teardown_finds_no_memory(pair, guest, tcp):
     # The pool may have a few buffers.
     sent = 60000
     reading = place_of_rust(a, r"13tcp_transport6reader.*6Reader3run$")
-    with faults_within(a, reading, "failslab", "fail_page_alloc", probability=100, min_order=0):
+    spared = place_in_kernel(a, CHECK_OF_MAPPINGS)
+    with faults_within(a, reading, "failslab", "fail_page_alloc", probability=100, spared=spared, min_order=0):
         peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, sent])
         peer.expect("^sent$")
         wait_for(a, guest, lambda now: now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"])
