@@ -6,7 +6,7 @@ import sys
 from rds import Sock
 
 host, port = sys.argv[1], int(sys.argv[2])
-with Sock((host, port), timeout=60) as s:
+with Sock((host, port), timeout=150) as s:
     print("ready", flush=True)
     expected = [x.encode() for x in sys.argv[3:]]
     found = [s.recv()[0] for _ in expected]
