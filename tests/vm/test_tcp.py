@@ -145,6 +145,7 @@ def test_loss(pair, tools, tcp, lower):
         exchange(tools, *zip(pair, hosts), count=200, sockets=2)
 
 
+@pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_sizes_of_buffers(pair, tools, guest, tcp):
     """net.rds.tcp has the settings of C. A small send buffer has no room for a message, and a message
