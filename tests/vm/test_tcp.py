@@ -18,7 +18,6 @@ pytestmark = pytest.mark.kinds("rxe")
 # The node with the lower address connects.
 LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"),
                                          pytest.param(1, id="b-connects", marks=pytest.mark.long("debug"))))
-SIZES_OF_BUFFERS = ("rds_tcp_sndbuf", "rds_tcp_rcvbuf")
 
 
 @LOWER
@@ -148,25 +147,61 @@ def test_loss(pair, tools, tcp, lower):
 @pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_sizes_of_buffers(pair, tools, guest, tcp):
-    """net.rds.tcp has the settings of C. A small send buffer has no room for a message, and a message
-    does not fit into a small receive buffer of the peer."""
+    """net.rds.tcp has the settings of C. TCP takes more of what a node sends while the wire is cut, and
+    tells the peer of less room."""
     hosts = tcp(0)
-    ends = list(zip(pair, hosts))
+    (a, own), (b, peer) = zip(pair, hosts)
 
-    def full(small):
-        """Returns how often each node had no room, with these buffers on the first one."""
+    @contextmanager
+    def sending(length):
+        """Sends four messages of this length to nobody."""
+        program = a.start(["python3", guest / "fill.py", own, peer, ports(), length, 4])
+        yield
+        program.write("", close=True)
+        program.wait(60, check=True)
+
+    def taken(bound):
+        """Returns how many bytes TCP takes while the wire is cut, once it has more than the bound."""
+        ping(tools, a, peer, own)
+        b.run(f"ip link set {b.netdevs[WIRE]} down")
+        try:
+            with sending(1 << 20):
+                deadline = time.monotonic() + 60
+                while (found := queued(a)) <= bound:
+                    assert time.monotonic() < deadline, found
+                    time.sleep(0.1)
+                return found
+        finally:
+            b.run(f"ip link set {b.netdevs[WIRE]} up")
+
+    def window():
+        """Returns how many bytes the first node has room for, as it tells a listener in place of RDS."""
+        b.forget()
+        listener = b.start(["python3", guest / "tcp_window.py", peer, RDS_TCP_PORT])
+        listener.expect("^ready$")
+        with sending(1):
+            return int(listener.expect(r"^window (\d+)$", timeout=60)[1])
+
+    def measure(bound, **sizes):
         for m in pair:
             m.forget("tcp=1")
-        for name in SIZES_OF_BUFFERS:
+        for name, size in sizes.items():
             path = f"/proc/sys/net/rds/tcp/{name}"
-            assert pair[0].read_file(path).strip() == "0"
-            if name in small:
-                pair[0].write_file(path, "4608")
-        exchange(tools, *ends, count=5, sizes="30000..30000", sockets=1)
-        return [counters(m, guest)["tcp_sndbuf_full"] for m in pair]
+            assert a.read_file(path).strip() == "0"
+            a.write_file(path, str(size))
+        return taken(bound), window()
 
-    usual, send, receive = full(()), full(SIZES_OF_BUFFERS[:1]), full(SIZES_OF_BUFFERS[1:])
-    assert send[0] > usual[0] and receive[1] > usual[1], (usual, send, receive)
+    # Without acknowledgements TCP takes some 50 KiB with the buffer of its choice.
+    usual = measure(1 << 15)
+    other = measure(1 << 17, rds_tcp_sndbuf=1 << 20, rds_tcp_rcvbuf=4608)
+    assert usual[0] < 1 << 17 and other[1] <= 4608 < usual[1], (usual, other)
+
+
+def queued(node):
+    """Returns the bytes of RDS that TCP has and the peer has not acknowledged, by /proc/net/tcp."""
+    rows = [x.split() for x in node.run("cat /proc/net/tcp /proc/net/tcp6").out.splitlines() if ":" in x]
+    return sum(int(x[4].partition(":")[0], 16) for x in rows
+               if f"{RDS_TCP_PORT:04X}" in (x[1][-4:], x[2][-4:]) and x[3] == "01")
 
 
 @LOWER
