@@ -356,35 +356,30 @@ impl Emitted for TcpConnection {
     }
 
     fn emit(&self, family: Family) -> Option<Record> {
-        let progress = &self.progress;
+        macro_rules! socket {
+            ($type:ident, $laddr:expr, $faddr:expr $(, $tos:ident)?) => {
+                record!($type {
+                    local_addr: $laddr,
+                    local_port: self.progress.local_port.to_be_bytes(),
+                    peer_addr: $faddr,
+                    peer_port: self.progress.peer_port.to_be_bytes(),
+                    hdr_rem: self.progress.header_left.to_ne_bytes(),
+                    data_rem: self.progress.payload_left.to_ne_bytes(),
+                    last_sent_nxt: self.progress.last_begin.to_ne_bytes(),
+                    last_expected_una: self.progress.last_end.to_ne_bytes(),
+                    last_seen_una: self.progress.una.to_ne_bytes(),
+                    $($tos: [0],)?
+                })
+            };
+        }
+
         let (laddr, faddr) = (self.laddr, self.faddr);
         Some(match family {
             Family::V4 => {
                 let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
-                record!(rds_info_tcp_socket {
-                    local_addr: laddr,
-                    local_port: progress.local_port.to_be_bytes(),
-                    peer_addr: faddr,
-                    peer_port: progress.peer_port.to_be_bytes(),
-                    hdr_rem: progress.header_left.to_ne_bytes(),
-                    data_rem: progress.payload_left.to_ne_bytes(),
-                    last_sent_nxt: progress.last_begin.to_ne_bytes(),
-                    last_expected_una: progress.last_end.to_ne_bytes(),
-                    last_seen_una: progress.una.to_ne_bytes(),
-                    tos: [0],
-                })
+                socket!(rds_info_tcp_socket, laddr, faddr, tos)
             }
-            Family::V6 => record!(rds6_info_tcp_socket {
-                local_addr: laddr.octets(),
-                local_port: progress.local_port.to_be_bytes(),
-                peer_addr: faddr.octets(),
-                peer_port: progress.peer_port.to_be_bytes(),
-                hdr_rem: progress.header_left.to_ne_bytes(),
-                data_rem: progress.payload_left.to_ne_bytes(),
-                last_sent_nxt: progress.last_begin.to_ne_bytes(),
-                last_expected_una: progress.last_end.to_ne_bytes(),
-                last_seen_una: progress.una.to_ne_bytes(),
-            }),
+            Family::V6 => socket!(rds6_info_tcp_socket, laddr.octets(), faddr.octets()),
         })
     }
 }
