@@ -163,7 +163,7 @@ bench-scaling: modules tools
 		$(if $(IMPLS),--impls='$(IMPLS)') $(if $(CONNECTIONS),--connections='$(CONNECTIONS)')
 
 # A plugin for QEMU, which records the executed instructions.
-build/tools/insntrace.so: scripts/insntrace/trace.c | setup
+build/tools/insntrace.so: scripts/insntrace/trace.c scripts/insntrace/code.h | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
 

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "code.h"
+
 /* The part of QEMU's plugin interface, version 1, that is used here: Debian packages no header. */
 #define EXPORT __attribute__((visibility("default")))
 
@@ -140,45 +142,13 @@ static void stop(unsigned int vcpu, void *data)
 	section++;
 }
 
-/* Returns the kind of a block's end, by its last instruction. */
-static char kind_of(const uint8_t *code, size_t size)
-{
-	size_t i = 0;
-	bool wide = false;
-
-	while (i < size && strchr("\x66\x67\x2e\x36\x3e\x26\x64\x65\xf2\xf3", code[i]) && code[i])
-		i++;
-	if (i < size && (code[i] & 0xf0) == 0x40) {
-		wide = code[i] & 8;
-		i++;
-	}
-	if (i >= size)
-		return '-';
-	switch (code[i]) {
-	case 0xe8:
-		return 'c';
-	case 0xc2:
-	case 0xc3:
-		return 'r';
-	case 0xcf:
-		return 'i';
-	case 0xff:
-		return i + 1 < size && (code[i + 1] >> 3 & 7) == 2 ? 'c' : '-';
-	case 0x0f: /* sysret */
-		return i + 1 < size && code[i + 1] == 0x07 && wide ? 'i' : '-';
-	}
-	return '-';
-}
-
 /* A mark calls start or stop. */
 static void watch_mark(struct qemu_plugin_insn *insn)
 {
-	static const uint8_t mark[] = { 0x0f, 0x1f, 0x84, 0x00 };
-	static const char magic[] = "SDR"; /* 0x524453.. in the operand */
-	const uint8_t *code = qemu_plugin_insn_data(insn);
+	enum mark mark = mark_of(qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
 
-	if (qemu_plugin_insn_size(insn) == 8 && !memcmp(code, mark, 4) && !memcmp(code + 5, magic, 3))
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, code[4] == 1 ? start : stop,
+	if (mark == MARK_START || mark == MARK_STOP)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, mark == MARK_START ? start : stop,
 						       QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
