@@ -141,7 +141,7 @@ demo: setup
 shell: modules tools
 	@$(PYTHON) scripts/shell.py
 
-tools: setup build/tools/insntrace.so build/tools/verbs.so build/examples/ping build/examples/rdma-write
+tools: setup build/tools/insntrace.so build/tools/insnlines.so build/tools/verbs.so build/examples/ping build/examples/rdma-write
 	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools --bins --examples
 
 # Always on the release kernel: costs on a debugging kernel mean nothing.
@@ -166,6 +166,11 @@ bench-scaling: modules tools
 build/tools/insntrace.so: scripts/insntrace/trace.c scripts/insntrace/code.h | setup
 	@mkdir -p $(@D)
 	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $<
+
+# A plugin for QEMU, which records accesses to memory.
+build/tools/insnlines.so: scripts/insntrace/lines.c scripts/insntrace/code.h | setup
+	@mkdir -p $(@D)
+	@gcc -O2 -Wall -Wextra -Wno-unused-parameter -Werror -shared -fPIC -fvisibility=hidden -o $@ $< -pthread
 
 # A plugin for QEMU, which counts blocks for the coverage.
 build/tools/blockcov.so: scripts/blockcov/cover.c | setup

@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A profile of a guest by executed instructions: trace.c records, trace.py makes tables."""
+"""Traces of the code that a guest executes: trace.c records all of it, and trace.py makes profiles.
+
+lines.c records accesses to memory as well, and sharing.py finds the cache lines that CPUs share.
+"""

@@ -57,10 +57,11 @@ def plain(name):
 class Source:
     """The source lines of a module.
 
-    path: its .ko with debugging information; text: the address of its .text in the guest."""
+    path: its .ko with debugging information; text: the address of its .text in the guest; skip:
+    folders whose code counts for the line that uses it."""
 
-    def __init__(self, path, text):
-        self.path, self.text = path, text
+    def __init__(self, path, text, skip=()):
+        self.path, self.text, self.skip = path, text, tuple(skip)
         self.top = str(Path(path).resolve().parents[2]) + "/"
 
     def lines(self, addresses):
@@ -77,10 +78,10 @@ class Source:
     def _own(self, answer):
         frames = answer.strip().split("\n")
         functions, places = frames[::2], frames[1::2]
-        for function, place in zip(functions, places):
-            if place.startswith(self.top):
-                return f"{place.removeprefix(self.top).rsplit(':', 1)[0]}  {plain(function)}"
-        return f"-  {plain(functions[0])}"
+        own = [f"{place.removeprefix(self.top).rsplit(':', 1)[0]}  {plain(function)}"
+               for function, place in zip(functions, places) if place.startswith(self.top)]
+        others = [x for x in own if not x.startswith(self.skip)]
+        return (others or own or [f"-  {plain(functions[0])}"])[0]
 
 
 class Block:
