@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .PHONY: help demo test test-fast test-long costs test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
 	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
 	setup setup-build bench \
-	bench-pool bench-scaling
+	bench-pool bench-scaling bench-sharing
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -49,6 +49,8 @@ help:
 	@echo '  make bench-pool  the cost of mapping receive buffers, one by one and by shard'
 	@echo '  make bench-scaling'
 	@echo '                   the cost of 1 to 1,000 connections on one node'
+	@echo '  make bench-sharing'
+	@echo '                   the cache lines that operations on two processors share'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make install     install the module that was built with the same KDIR; DESTDIR=DIR to make a package'
 	@echo '  make uninstall   remove it'
@@ -161,6 +163,11 @@ bench-scaling: override FLAVOR := release
 bench-scaling: modules tools
 	@$(PYTHON) scripts/bench_scaling.py $(if $(STRICT),--strict) $(if $(OUT),--out='$(OUT)') \
 		$(if $(IMPLS),--impls='$(IMPLS)') $(if $(CONNECTIONS),--connections='$(CONNECTIONS)')
+
+bench-sharing: override FLAVOR := release
+bench-sharing: modules build/tools/insnlines.so
+	@$(PYTHON) scripts/bench_sharing.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
+		$(if $(OUT),--out='$(OUT)') $(if $(STRICT),--strict)
 
 # A plugin for QEMU, which records the executed instructions.
 build/tools/insntrace.so: scripts/insntrace/trace.c scripts/insntrace/code.h | setup

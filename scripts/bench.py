@@ -270,9 +270,9 @@ def add_arguments(parser):
     parser.add_argument("--ko", type=Path, help="module to measure [default: the one that is built here]")
 
 
-def check(parser, args):
+def check(parser, args, tools=(TOOL, PLUGIN)):
     """Checks the arguments of add_arguments(), and that the tools of the measurement exist."""
-    for path in (TOOL, PLUGIN):
+    for path in tools:
         if not path.exists():
             parser.error(f"{path} does not exist: run make tools")
     args.impls = args.impls.split(",")

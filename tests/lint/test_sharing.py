@@ -10,6 +10,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+import bench_sharing  # noqa: E402
 from insntrace import sharing, trace  # noqa: E402
 
 BASE = 0xffffffff81000000
@@ -234,3 +235,28 @@ def test_label_has_the_line_if_it_is_known():
     label = sharing.labels(touches, Source())
     assert [label(x) for x in touches] == ["conn/a.rs:7 A::push", "conn/a.rs:8 B::send", "B::send"]
     assert sharing.labels(touches, None)(touches[0]) == "B::send"
+
+
+class Made:
+    """Numbers in place of a run's."""
+
+    def __init__(self, **rows):
+        self.rows = rows
+
+
+def row(lines, written):
+    def number(n):
+        return {"p50": n, "min": n, "max": n}
+    own = {"shared": number(lines), "written": number(written)}
+    return {"own": own, "callees": own, "background": own,
+            "lines": [{"name": "", "rounds": 16, "lines": 16, "written": 16, "writers": ["Path::push"], "readers": []}]}
+
+
+def test_goals_and_table(capsys):
+    found = bench_sharing.results({"c": Made(bind=row(5, 4)), "rust": Made(
+        **{"bind": row(2, 2), "send-one-peer": row(9, 6), "send-two-peers": row(9, 1), "region": row(5, 1)})})
+    assert {x["row"]: x["met"] for x in found} == {
+        "bind": True, "send-one-peer": True, "send-two-peers": False, "region": False}
+    bench_sharing.print_table(found)
+    shown = capsys.readouterr().out
+    assert "0 written  missed" in shown and "6 written  met" in shown and "Path::push" in shown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench, make bench-pool and make bench-scaling print a number in each row.
+"""make bench, make bench-pool, make bench-scaling and make bench-sharing print a number in each row.
 
 The numbers themselves are not checked.
 """
@@ -10,6 +10,7 @@ import re
 import bench
 import bench_pool
 import bench_scaling
+import bench_sharing
 import pytest
 
 pytestmark = pytest.mark.flavors("release")
@@ -63,6 +64,26 @@ def test_connections_have_numbers(tmp_path, capsys):
             assert list(numbers) == [str(x) for x in bench_scaling.QUICK], row
             # The latest shard may have had room for the new buffers.
             assert row["unit"] in ("KiB", "attempts") or min(numbers.values()) > 0, row
+
+
+@pytest.mark.long("release")
+def test_shared_lines_have_numbers(tmp_path, capsys):
+    """Two senders to one peer share lines, and the table names their functions."""
+    out = tmp_path / "out.json"
+    status = bench_sharing.main(["--quick", f"--out={out}"])
+    shown = capsys.readouterr()
+    assert status == 0, shown.err
+    rows = json.loads(out.read_text())["rows"]
+    assert [x["row"] for x in rows] == [x.name for x in bench_sharing.ROWS]
+    for row, asked in zip(rows, bench_sharing.ROWS, strict=True):
+        assert row["what"] in shown.out
+        for impl in asked.impls:
+            counts = [row[impl][view]["shared"]["p50"] for view in ("own", "callees")]
+            assert 0 <= counts[0] <= counts[1], row
+    one_peer = rows[1]
+    for impl, name in (("c", "rds_"), ("rust", ".rs:")):
+        assert one_peer[impl]["own"]["written"]["p50"] > 0
+        assert name in json.dumps(one_peer[impl]["lines"])
 
 
 def check(row, impl, module, profile):
