@@ -240,6 +240,7 @@ impl Device {
             false => NextCheck::AtNextPeriod,
         };
         let mut serviced = 0usize;
+        self.pools.begin_check();
         self.endpoints.for_each(
             |_, user| {
                 let qp = user.qp.as_ref();

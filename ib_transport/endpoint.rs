@@ -59,6 +59,7 @@ use crate::{
         resolve::AddrTimeouts,
         wire::FragmentSize, //
     },
+    recv_pool::Context,
     stats::Counter, //
 };
 use kernel::{
@@ -216,11 +217,11 @@ impl IbEndpoint {
         let ring = RecvRingPolicy::new(self.shared.fragment(), config.max_recv_wr, least);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
         device_use.set_qp(qp.clone());
-        let mut posted = QpContext::fill(&qp);
+        let mut posted = QpContext::fill(&qp, Context::MaySleep);
         if !matches!(posted, Ok(true)) {
             // Memory may only be short in large pieces.
             self.shared.limit_fragment(FragmentSize::K4);
-            posted = QpContext::fill(&qp);
+            posted = QpContext::fill(&qp, Context::MaySleep);
         }
         // From here on the queue pair has to be closed.
         self.qp = Some(qp);

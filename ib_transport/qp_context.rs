@@ -36,7 +36,10 @@ use crate::{
         starvation::Shortage,
         wire::FragmentSize, //
     },
-    recv_pool::GrowError,
+    recv_pool::{
+        Context,
+        GrowError, //
+    },
     stats::Counter, //
 };
 use kernel::{
@@ -136,9 +139,10 @@ impl QpContext {
         let len = this.wanted.xchg(0, Full);
         let room = match len {
             0 => Ok(()),
-            len => this.device.pools.make_room(len),
+            len => this.device.pools.make_room(len, Context::Worker),
         };
-        let lacks = room == Err(GrowError::NoMemory) && len > FragmentSize::K4.bytes();
+        let is_short = matches!(room, Err(GrowError::NoMemory | GrowError::Exhausted));
+        let lacks = is_short && len > FragmentSize::K4.bytes();
         let fragment = this.shared.fragment();
         let lasts = qp.with_poll(|ring| {
             if !lacks {

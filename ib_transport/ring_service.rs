@@ -74,7 +74,7 @@ impl From<GrowError> for FillError {
     fn from(error: GrowError) -> Self {
         match error {
             GrowError::Limit => Self::Short(Shortage::Limit),
-            GrowError::NoMemory => Self::Short(Shortage::NoMemory),
+            GrowError::NoMemory | GrowError::Exhausted => Self::Short(Shortage::NoMemory),
             GrowError::Revoked => Self::Failed(ENODEV),
         }
     }
@@ -91,12 +91,12 @@ impl From<FillError> for Error {
 
 impl QpContext {
     /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
-    /// depth. May sleep.
+    /// depth. May sleep, as `context` says.
     ///
     /// # Errors
     ///
     /// - [`FillError`] if not even one is posted, so that nothing would ever complete.
-    pub(super) fn fill(qp: &Qp<Self>) -> Result<bool, FillError> {
+    pub(super) fn fill(qp: &Qp<Self>, context: Context) -> Result<bool, FillError> {
         let this = qp.handler();
         loop {
             let (missing, posted) =
@@ -106,13 +106,15 @@ impl QpContext {
             }
             let mut batch = Batch::new();
             let pool = this.device.pools.recv(this.shared.fragment());
-            let found = pool.alloc_many(missing as usize, Context::MaySleep, &mut batch);
+            let found = pool.alloc_many(missing as usize, context, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
                 if posted == 0 {
                     return Err(why.into());
                 }
-                if qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
+                // For good, so not because of another connection's attempt.
+                let tried = why != GrowError::Exhausted;
+                if tried && qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
                     continue;
                 }
                 return Ok(false);
@@ -220,7 +222,7 @@ impl QpContext {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRefillFromThread);
-        match Self::fill(qp) {
+        match Self::fill(qp, Context::Worker) {
             // With flow control the peer stops before the ring is empty. No frame of it causes a
             // refill.
             Ok(false) if this.controlled => {

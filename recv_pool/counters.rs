@@ -12,7 +12,7 @@ use kernel::sync::atomic::{
 pub(crate) struct Counters {
     /// Allocations that got less than requested because of the limit.
     pub(super) refused: Atomic<u64>,
-    /// Allocations that got less than requested because there was no memory.
+    /// Allocations that tried to get memory, and got less than requested because there was none.
     pub(super) failed: Atomic<u64>,
     /// Shards smaller than the preferred size, because of the limit or because there was no memory
     /// of that size.

@@ -38,7 +38,10 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     }, //
 };
@@ -48,6 +51,10 @@ use kernel::{
 pub(crate) enum Context {
     /// Process context, no spinlock held.
     MaySleep,
+    /// The same, for the work item that serves all connections of a device. After an allocation
+    /// has found no memory, no other one tries before [`Pool::begin_check`]: each would try hard.
+    /// They fail with [`GrowError::Exhausted`].
+    Worker,
     /// Any context except hard interrupt.
     Atomic,
 }
@@ -85,6 +92,8 @@ pub(crate) struct Pool {
     /// Maximum size because of bounce buffers, in bytes. `usize::MAX` if the device does not
     /// always use them.
     bounced_limit: usize,
+    /// A work item has found no memory, see [`Context::Worker`].
+    exhausted: Atomic<bool>,
     counters: Arc<Counters>,
 }
 
@@ -139,6 +148,7 @@ impl Pool {
             bounced_limit: pd
                 .and_then(|pd| pd.device().bounce_bounds())
                 .map_or(usize::MAX, BounceBounds::arena),
+            exhausted: Atomic::new(false),
             counters,
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -165,6 +175,15 @@ impl Pool {
         Arena::take_one(&self.arena)
     }
 
+    /// Allows a work item to make the pool grow again, see [`Context::Worker`].
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn begin_check(&self) {
+        self.exhausted.store(false, Relaxed);
+    }
+
     /// Adds a shard unless a buffer is free.
     ///
     /// # Errors
@@ -173,10 +192,10 @@ impl Pool {
     ///
     /// # Context
     ///
-    /// May sleep.
-    pub(crate) fn make_room(&self) -> Result<(), GrowError> {
+    /// As `context` says.
+    pub(crate) fn make_room(&self, context: Context) -> Result<(), GrowError> {
         match self.arena.stats().free() {
-            0 => self.grow(Context::MaySleep),
+            0 => self.grow(context),
             _ => Ok(()),
         }
     }
@@ -208,7 +227,10 @@ impl Pool {
 
     /// Adds a shard of the first available order.
     fn grow(&self, context: Context) -> Result<(), GrowError> {
-        let may_sleep = context == Context::MaySleep;
+        if context == Context::Worker && self.exhausted.load(Relaxed) {
+            return Err(GrowError::Exhausted);
+        }
+        let may_sleep = context != Context::Atomic;
         let limit = self.limit.bytes();
         let mut why = GrowError::NoMemory;
         for order in self.config.orders {
@@ -228,6 +250,9 @@ impl Pool {
             _ => &self.counters.failed,
         };
         counter.fetch_add(1, Relaxed);
+        if context == Context::Worker && why == GrowError::NoMemory {
+            self.exhausted.store(true, Relaxed);
+        }
         Err(why)
     }
 

@@ -239,9 +239,21 @@ impl Pools {
     ///
     /// # Context
     ///
-    /// May sleep.
-    pub(crate) fn make_room(&self, len: u32) -> Result<(), GrowError> {
-        self.send(len).make_room()
+    /// As `context` says.
+    pub(crate) fn make_room(&self, len: u32, context: Context) -> Result<(), GrowError> {
+        self.send(len).make_room(context)
+    }
+
+    /// Notes that the work item of the device begins to check its connections, see
+    /// [`Context::Worker`].
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn begin_check(&self) {
+        for pool in self.all() {
+            pool.begin_check();
+        }
     }
 
     /// Returns `true` if a buffer can be posted to queue pairs of the device.

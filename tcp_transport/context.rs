@@ -49,7 +49,8 @@ use crate::{
         StreamSigns,
         TcpSigns,
         TcpWatch, //
-    }, //
+    },
+    recv_pool::Context, //
 };
 use kernel::{
     prelude::*,
@@ -345,7 +346,8 @@ impl TcpContext {
         if len == 0 {
             return true;
         }
-        let found = self.transport.memory().make_room(len).is_ok();
+        let memory = self.transport.memory();
+        let found = memory.make_room(len, Context::MaySleep).is_ok();
         if found {
             self.blocked.store(true, Relaxed);
         } else {

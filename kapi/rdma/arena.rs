@@ -78,6 +78,8 @@ pub(crate) enum GrowError {
     Limit,
     /// No memory of this size is available.
     NoMemory,
+    /// There was no memory a moment ago, so no attempt was made.
+    Exhausted,
     /// The arena was revoked.
     Revoked,
 }

@@ -137,9 +137,9 @@ mod suite {
         assert!(pool.alloc_leaving(SPARE, Context::MaySleep).is_none());
         drop(bufs.pop());
         assert!(pool.alloc_leaving(SPARE, Context::MaySleep).is_some());
-        assert_eq!(pool.make_room(), Ok(()));
+        assert_eq!(pool.make_room(Context::MaySleep), Ok(()));
         let _rest = take_all(&pool)?;
-        assert_eq!(pool.make_room(), Err(GrowError::Limit));
+        assert_eq!(pool.make_room(Context::MaySleep), Err(GrowError::Limit));
         bufs.clear();
         Ok(())
     }
@@ -287,6 +287,39 @@ mod suite {
         assert_eq!(pool.stats().refused, 0);
         assert_eq!(pool.stats().arena.bytes, 0);
         assert_eq!(pool.stats().arena.shards, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_work_item_finds_only_once_that_there_is_no_memory() -> Result {
+        let pool = super_orders()?;
+        let mut batch = Batch::new();
+        for checks in 1..=2 {
+            pool.begin_check();
+            assert_eq!(pool.make_room(Context::Worker), Err(GrowError::NoMemory));
+            for _ in 0..5 {
+                let got = pool.alloc_many(1, Context::Worker, &mut batch);
+                assert_eq!(got, Err(GrowError::Exhausted));
+                assert_eq!(pool.make_room(Context::Worker), Err(GrowError::Exhausted));
+            }
+            assert_eq!(pool.stats().failed, checks);
+        }
+        // Others try, and may be charged to another control group.
+        assert!(pool.alloc(Context::MaySleep).is_none());
+        assert!(pool.alloc(Context::Atomic).is_none());
+        assert_eq!(pool.stats().failed, 4);
+        Ok(())
+    }
+
+    #[test]
+    fn a_work_item_looks_for_room_below_the_limit_each_time() -> Result {
+        let pool = pool(SIZE, SHARD, &[4])?;
+        let mut bufs = take_all(&pool)?;
+        assert_eq!(pool.make_room(Context::Worker), Err(GrowError::Limit));
+        drop(bufs.pop());
+        assert_eq!(pool.make_room(Context::Worker), Ok(()));
+        bufs.push(alloc(&pool)?, GFP_KERNEL)?;
+        assert_eq!(pool.make_room(Context::Worker), Err(GrowError::Limit));
         Ok(())
     }
 

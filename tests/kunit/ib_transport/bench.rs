@@ -60,6 +60,7 @@ use crate::{
     },
     recv_pool::{
         BufMut,
+        Context,
         Counters,
         Limit,
         PoolShared,
@@ -460,7 +461,7 @@ impl BenchEnd {
         // Set before the receives are posted, because tests wait for those.
         let before = self.wire.up.lock().replace(qp.clone());
         drop(before);
-        let posted = QpContext::fill(&qp);
+        let posted = QpContext::fill(&qp, Context::MaySleep);
         posted?;
         connection.path.offer_credits();
         connection.path.take_offer(setup.credit);

@@ -145,7 +145,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("ib_pool_bufs_in_use", Meaning::Gauge, "Buffers of the pools that are in use."),
     ("ib_pool_foreign_shards", Meaning::Gauge, "Shards of the pools on another NUMA node than their device."),
     ("ib_pool_refused_limit", Meaning::Event, "Allocations of the pools that got less than requested because of the limit."),
-    ("ib_pool_refused_memory", Meaning::Event, "Allocations of the pools that got less than requested because there was no memory."),
+    ("ib_pool_refused_memory", Meaning::Event, "Allocations of the pools that tried to get memory, and got less than requested because there was none."),
     ("ib_pool_small_shards", Meaning::Event, "Shards of the pools that are smaller than the preferred size, for lack of memory."),
     ("ib_pool_shrunk_bytes", Meaning::Event, "Bytes that the pools returned to the kernel at its request."),
     ("ib_mr_kept", Meaning::Gauge, "Memory regions that a device did not release."),
