@@ -34,8 +34,13 @@ use crate::{
         task::without_io,
         time, //
     },
-    proto::keepalive::time_for_operations,
+    proto::{
+        keepalive::time_for_operations,
+        starvation::next_give_up,
+        wire::FragmentSize, //
+    },
     recv_pool::{
+        Context,
         LoweredLimit,
         PoolShared,
         Pools, //
@@ -61,8 +66,6 @@ use kernel::{
 const PERIOD_MS: u32 = 2000;
 /// Delay of a check that an endpoint needs before the period ends, in milliseconds.
 const SOON_MS: u32 = 20;
-/// Minimum time between two connections that are given up for memory, in milliseconds.
-const GIVE_UP_MS: u32 = 1000;
 
 /// A device that connections can use.
 #[pin_data]
@@ -88,7 +91,7 @@ pub(crate) struct Device {
     /// Monotonic time in nanoseconds at which the current period ends.
     period_end: Atomic<u64>,
     /// Monotonic time in nanoseconds before which no connection may be given up for memory.
-    next_starved_drop: Atomic<u64>,
+    next_give_up: Atomic<u64>,
     /// Rate of the port when the last queue pair was created, in Mbit/s; 0 if unknown.
     mbits: Atomic<u32>,
 }
@@ -144,7 +147,7 @@ impl Device {
                 service_armed: Atomic::new(false),
                 soon: Atomic::new(false),
                 period_end: Atomic::new(0),
-                next_starved_drop: Atomic::new(0),
+                next_give_up: Atomic::new(0),
                 mbits: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -211,16 +214,20 @@ impl Device {
         self.service_in(0);
     }
 
-    /// Returns `true` if a connection may be given up for the memory that it keeps or needs. Only
-    /// one at a time: its memory may suffice for the others. Called only by `service_ring`.
-    pub(super) fn may_give_up_one(&self) -> bool {
-        let now = time::monotonic_ns();
-        let may = now >= self.next_starved_drop.load(Relaxed);
-        if may {
-            self.next_starved_drop
-                .store(later(now, GIVE_UP_MS), Relaxed);
+    /// Returns `true` if a connection may be given up at time `now` for the memory that it keeps or
+    /// needs. Called only by `service_ring`. May sleep.
+    ///
+    /// `lacks_pieces`: it has found no memory in large pieces, so its next endpoint uses small
+    /// ones. These are allocated here, because free ones may be for an endpoint that begins.
+    pub(super) fn may_give_up(&self, now: u64, lacks_pieces: bool) -> bool {
+        if now < self.next_give_up.load(Relaxed) {
+            return false;
         }
-        may
+        let small = self.pools.recv(FragmentSize::K4);
+        let in_small_pieces = lacks_pieces && small.add_shard(Context::Worker).is_ok();
+        let next = next_give_up(now, in_small_pieces);
+        self.next_give_up.store(next, Relaxed);
+        true
     }
 
     /// Checks the receive rings of endpoints that request it, and of all when a period ends. Also

@@ -21,7 +21,10 @@ use super::{
         Least,
         RecvRingPolicy, //
     },
-    ring_service::RNR_TIMER, //
+    ring_service::{
+        Filled,
+        RNR_TIMER, //
+    }, //
 };
 use crate::{
     conn::{
@@ -214,11 +217,12 @@ impl IbEndpoint {
             true => Least::Needed(config.max_recv_wr),
             false => Least::Wanted(self.transport.tunables.min_recv_wr()),
         };
-        let ring = RecvRingPolicy::new(self.shared.fragment(), config.max_recv_wr, least);
+        let (fragment, slots) = (self.shared.fragment(), config.max_recv_wr);
+        let ring = RecvRingPolicy::new(fragment, slots, least, controlled);
         let qp = Qp::create(&self.id, &device.pd, config, context, ring)?;
         device_use.set_qp(qp.clone());
         let mut posted = QpContext::fill(&qp, Context::MaySleep);
-        if !matches!(posted, Ok(true)) {
+        if !matches!(posted, Ok(Filled::Depth)) {
             // Memory may only be short in large pieces.
             self.shared.limit_fragment(FragmentSize::K4);
             posted = QpContext::fill(&qp, Context::MaySleep);

@@ -74,6 +74,7 @@ pub(crate) trait EndpointQp: Send + Sync {
     fn needs_service(&self) -> bool;
 
     /// Refills the receive ring if softirqs could not, and adapts its depth at the end of a period.
+    /// Gives the connection up if it lacks memory for too long.
     ///
     /// # Context
     ///

@@ -33,7 +33,6 @@ use crate::{
             WatchdogTimeout, //
         },
         info::RdmaPath,
-        starvation::Shortage,
         wire::FragmentSize, //
     },
     recv_pool::{
@@ -133,8 +132,10 @@ impl QpContext {
 
     /// Makes room for the buffer that transmission waits for. May sleep.
     ///
-    /// A transmission that is resumed without a buffer requests it again.
+    /// A transmission that is resumed without a buffer requests it again. If there is memory only
+    /// in small pieces, the connection is given up after a while.
     pub(super) fn make_room(qp: &Qp<Self>) {
+        const SMALL: FragmentSize = FragmentSize::K4;
         let this = qp.handler();
         let len = this.wanted.xchg(0, Full);
         let room = match len {
@@ -142,18 +143,17 @@ impl QpContext {
             len => this.device.pools.make_room(len, Context::Worker),
         };
         let is_short = matches!(room, Err(GrowError::NoMemory | GrowError::Exhausted));
-        let lacks = is_short && len > FragmentSize::K4.bytes();
-        let fragment = this.shared.fragment();
+        let is_large = len > SMALL.bytes() && this.shared.fragment() != SMALL;
+        if !is_short || !is_large {
+            qp.with_poll(|ring| ring.send_starvation.end());
+            return;
+        }
+        let (now, progress) = (time::monotonic_ns(), qp.send_progress());
         let lasts = qp.with_poll(|ring| {
-            if !lacks {
-                ring.send_starvation.end();
-                return false;
-            }
-            let now = time::monotonic_ns();
             ring.send_starvation
-                .wait(now, Shortage::NoMemory, fragment, false)
+                .wait(now, progress.posted, progress.due)
         });
-        if lasts && !this.shared.progress.has_ended() {
+        if lasts && !this.shared.progress.has_ended() && this.device.may_give_up(now, true) {
             this.give_up_for_memory("send memory", ENOMEM);
         }
     }

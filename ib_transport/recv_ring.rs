@@ -8,7 +8,10 @@
 use crate::{
     proto::{
         recv_depth::RecvDepth,
-        starvation::Starvation,
+        starvation::{
+            SendStarvation,
+            Starvation, //
+        },
         wire::FragmentSize, //
     },
     recv_pool::Batch, //
@@ -49,7 +52,9 @@ pub(super) struct RecvRingPolicy {
     /// Wait of a starved ring for buffers.
     pub(super) starvation: Starvation,
     /// Wait of a transmission for the memory of a buffer.
-    pub(super) send_starvation: Starvation,
+    pub(super) send_starvation: SendStarvation,
+    /// Number of receives that flow control reserves for headers.
+    reserved: u32,
     /// Time of the last header to the peer while the ring was starved, or a frame waited.
     pub(super) last_header: Option<Instant<Monotonic>>,
     /// A frame waits for memory. The value is the number of its messages that were received.
@@ -60,8 +65,9 @@ pub(super) struct RecvRingPolicy {
 
 impl RecvRingPolicy {
     /// Creates the policy of a ring with `slots` entries for fragments of `size`. At least `least`
-    /// receives are kept posted, as far as [`MAX_RING_BYTES`] permits.
-    pub(super) fn new(size: FragmentSize, slots: u32, least: Least) -> Self {
+    /// receives are kept posted, as far as [`MAX_RING_BYTES`] permits. Flow control, if
+    /// `controlled`, reserves one for headers.
+    pub(super) fn new(size: FragmentSize, slots: u32, least: Least, controlled: bool) -> Self {
         let most = slots.min(MAX_RING_BYTES / size.bytes());
         let usual = first_depth(size);
         let (first, usual) = match least {
@@ -73,7 +79,8 @@ impl RecvRingPolicy {
             usual,
             spare: Batch::new(),
             starvation: Starvation::new(),
-            send_starvation: Starvation::new(),
+            send_starvation: SendStarvation::new(),
+            reserved: controlled.into(),
             last_header: None,
             delayed: None,
             rnr_timer_raised: false,
@@ -87,10 +94,18 @@ impl RecvRingPolicy {
         (self.depth.arrived(), is_starved)
     }
 
-    /// Notes that `count` receives were posted.
-    pub(super) fn note_posted(&mut self, count: u32) {
+    /// Returns `true` if nothing is posted for messages.
+    pub(super) fn is_empty(&self) -> bool {
+        self.depth.posted() <= self.reserved
+    }
+
+    /// Notes that `count` receives were posted. `found`: the pool had buffers.
+    ///
+    /// The buffer of a header that is posted again is no sign of memory: two starved ends send each
+    /// other headers.
+    pub(super) fn note_posted(&mut self, count: u32, found: bool) {
         self.depth.add(count);
-        if count > 0 {
+        if count > 0 && (found || !self.is_empty()) {
             self.starvation.end();
         }
     }

@@ -58,6 +58,14 @@ pub(super) const RNR_TIMER: RnrTimer = RnrTimer::Microseconds40;
 /// only cost both nodes time.
 const STARVED_TIMER: RnrTimer = RnrTimer::Milliseconds20;
 
+/// Result of filling a ring in which something is posted.
+pub(super) enum Filled {
+    /// The ring has its depth.
+    Depth,
+    /// There are no buffers for more.
+    Short(Shortage),
+}
+
 /// Reason why no receive could be posted.
 pub(super) enum FillError {
     Short(Shortage),
@@ -90,38 +98,38 @@ impl From<FillError> for Error {
 }
 
 impl QpContext {
-    /// Posts receives until the ring has its depth or memory is short. Returns `true` if it has its
-    /// depth. May sleep, as `context` says.
+    /// Posts receives until the ring has its depth or memory is short. May sleep, as `context`
+    /// says.
     ///
     /// # Errors
     ///
     /// - [`FillError`] if not even one is posted, so that nothing would ever complete.
-    pub(super) fn fill(qp: &Qp<Self>, context: Context) -> Result<bool, FillError> {
+    pub(super) fn fill(qp: &Qp<Self>, context: Context) -> Result<Filled, FillError> {
         let this = qp.handler();
         loop {
             let (missing, posted) =
                 qp.with_poll(|ring| (ring.depth.missing(), ring.depth.posted()));
             if missing == 0 {
-                return Ok(true);
+                return Ok(Filled::Depth);
             }
             let mut batch = Batch::new();
             let pool = this.device.pools.recv(this.shared.fragment());
             let found = pool.alloc_many(missing as usize, context, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                if posted == 0 {
-                    return Err(why.into());
-                }
                 // For good, so not because of another connection's attempt.
-                let tried = why != GrowError::Exhausted;
-                if tried && qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
+                let may_lower = posted > 0 && why != GrowError::Exhausted;
+                if may_lower && qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
                     continue;
                 }
-                return Ok(false);
+                return match why.into() {
+                    FillError::Short(why) if posted > 0 => Ok(Filled::Short(why)),
+                    error => Err(error),
+                };
             }
             qp.with_poll(|ring| -> Result {
                 let posted = qp.post_recv(&mut batch)?;
-                ring.note_posted(posted);
+                ring.note_posted(posted, true);
                 // Not later: another endpoint may have reset the credits by then.
                 this.advertise_posted(posted, ring.depth.posted());
                 Ok(())
@@ -139,13 +147,13 @@ impl QpContext {
                 .saturating_sub(ring.spare.len());
             let pool = this.device.pools.recv(this.shared.fragment());
             // Without new buffers the spare ones may suffice.
-            let _ = pool.alloc_many(wanted, Context::Atomic, &mut ring.spare);
+            let got = pool.alloc_many(wanted, Context::Atomic, &mut ring.spare);
             let posted = qp.post_recv(&mut ring.spare)?;
             if posted == 0 {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
                 return Err(ENOMEM);
             }
-            ring.note_posted(posted);
+            ring.note_posted(posted, got.is_ok_and(|got| got > 0));
             this.advertise_posted(posted, ring.depth.posted());
         }
         Ok(())
@@ -171,6 +179,9 @@ impl QpContext {
     fn check_ring(qp: &Qp<Self>, period_ends: bool) -> NextCheck {
         let this = qp.handler();
         Self::make_room(qp);
+        if this.shared.progress.has_ended() {
+            return NextCheck::Done;
+        }
         this.connection.resume();
         if qp.with_poll(|ring| ring.delayed.is_some()) {
             Self::show_life(qp);
@@ -192,12 +203,17 @@ impl QpContext {
         if this.is_awaiting_first_frame() {
             // The connection may not be up yet; the next check sends the header then.
             this.connection.send_header();
-            NextCheck::Soon
-        } else if qp.with_poll(|ring| ring.depth.is_small()) {
-            NextCheck::Done
-        } else {
-            NextCheck::AtNextPeriod
+            return NextCheck::Soon;
         }
+        qp.with_poll(|ring| {
+            if ring.send_starvation.is_starved() {
+                NextCheck::Soon
+            } else if ring.depth.is_small() {
+                NextCheck::Done
+            } else {
+                NextCheck::AtNextPeriod
+            }
+        })
     }
 
     /// Adapts the depth of the ring to the period that ends.
@@ -225,13 +241,13 @@ impl QpContext {
         match Self::fill(qp, Context::Worker) {
             // With flow control the peer stops before the ring is empty. No frame of it causes a
             // refill.
-            Ok(false) if this.controlled => {
-                let posted = qp.with_poll(|ring| ring.depth.posted());
+            Ok(Filled::Short(why)) if this.controlled => {
+                let (posted, is_empty) =
+                    qp.with_poll(|ring| (ring.depth.posted(), ring.is_empty()));
                 this.advertise_posted(0, posted);
-                return Some(if posted <= 1 {
-                    Self::on_ring_empty(qp, Shortage::Limit)
-                } else {
-                    NextCheck::Soon
+                return Some(match is_empty {
+                    true => Self::on_ring_empty(qp, why),
+                    false => NextCheck::Soon,
                 });
             }
             Ok(_) => {}
@@ -270,10 +286,11 @@ impl QpContext {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
-        let partial = this.connection.path.in_reassembly();
+        let path = &this.connection.path;
+        let (ack, partial) = (path.ack(), path.in_reassembly());
         let fragment = this.shared.fragment();
         let now = time::monotonic_ns();
-        let lasts = qp.with_poll(|ring| ring.starvation.wait(now, why, fragment, partial));
+        let lasts = qp.with_poll(|ring| ring.starvation.wait(now, why, fragment, ack, partial));
         Self::show_life(qp);
         if this.device.caps.receiver_not_ready
             && !qp.with_poll(|ring| core::mem::replace(&mut ring.rnr_timer_raised, true))
@@ -282,9 +299,9 @@ impl QpContext {
             // not connected yet.
             let _ = qp.set_rnr_timer(STARVED_TIMER);
         }
-        // Small pieces are there for all connections. Other memory may suffice if one gives it up.
-        let in_small_pieces = why == Shortage::NoMemory && fragment != FragmentSize::K4;
-        if lasts && (in_small_pieces || this.device.may_give_up_one()) {
+        let lacks_pieces = why == Shortage::NoMemory && fragment != FragmentSize::K4;
+        if lasts && !this.shared.progress.has_ended() && this.device.may_give_up(now, lacks_pieces)
+        {
             qp.with_poll(|ring| ring.starvation.end());
             stats.inc(Counter::IbRxStarvedDrop);
             pr_info_ratelimited!(

@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Decides when a connection that finds no memory is given up.
+//! Decides when connections that find no memory are given up.
 //!
-//! Memory may be short for a moment only, so the connection waits and tries again. Two lacks do not
+//! Memory may be short for a moment only, so a connection waits and tries again. Some lacks do not
 //! end without a change: partial messages that keep the memory which they wait for, and memory that
 //! is free in small pieces only. The next connection sends such messages again, and uses smaller
 //! fragments.
+//!
+//! Each reason to give up has a time of its own, which it must have lasted without a break. A
+//! reason that appears after a long wait for another one gets its whole time.
 
 use super::{
     wire::FragmentSize,
     SECOND, //
 };
+use core::mem;
 
 /// Time in nanoseconds for which programs that read, or the kernel, may free memory.
 const SHORT_WAIT: u64 = SECOND;
 
-/// The same while memory of the module is at its limit, and the next connection could use a pool of
-/// smaller fragments. Programs may read at any time.
+/// The same while no buffer is found for any reason, and the next connection could use a pool of
+/// smaller fragments. Programs may read at any time. It is also the time for which sends may get on
+/// with few buffers.
 const LONG_WAIT: u64 = 30 * SECOND;
+
+/// Minimum time in nanoseconds between two connections of a device that are given up so that others
+/// get their memory.
+const INTERVAL: u64 = SECOND;
+
+/// The same if the next connection gets other memory, in small pieces. Its peer connects again at
+/// once.
+const SMALL_INTERVAL: u64 = SECOND / 50;
 
 /// Reason why there is no buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,43 +41,136 @@ pub(crate) enum Shortage {
     NoMemory,
 }
 
-/// Time since which a connection has found no memory, if it is waiting.
-#[derive(Clone, Copy, Debug, Default)]
+/// Time since which a condition holds.
+#[derive(Clone, Copy, Debug)]
+struct Since(Option<u64>);
+
+impl Since {
+    /// Notes whether the condition holds at time `now`. Returns `true` if it has for `longest`.
+    fn lasts(&mut self, holds: bool, now: u64, longest: u64) -> bool {
+        if !holds {
+            self.0 = None;
+            return false;
+        }
+        let since = *self.0.get_or_insert(now);
+        now.saturating_sub(since) >= longest
+    }
+}
+
+/// Wait of a starved receive ring for buffers.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Starvation {
-    since: Option<u64>,
+    /// There is no buffer.
+    starved: Since,
+    /// There is no memory for large fragments.
+    no_memory: Since,
+    /// There is no buffer, and a message has arrived in part.
+    partial: Since,
+    /// Last message that had arrived at the last check of the wait.
+    last: u64,
 }
 
 impl Starvation {
     pub(crate) const fn new() -> Self {
-        Self { since: None }
+        Self {
+            starved: Since(None),
+            no_memory: Since(None),
+            partial: Since(None),
+            last: 0,
+        }
     }
 
     pub(crate) fn is_starved(self) -> bool {
-        self.since.is_some()
+        self.starved.0.is_some()
     }
 
-    /// Ends the wait: there is memory, or the connection is given up.
+    /// Ends the wait: there are buffers, or the connection is given up.
     pub(crate) fn end(&mut self) {
-        self.since = None;
+        *self = Self::new();
     }
 
     /// Begins or continues the wait at time `now`, in nanoseconds. Returns `true` if it has lasted
-    /// long enough to give the connection up. `partial`: a message of the connection has arrived in
-    /// part.
+    /// long enough to give the connection up.
+    ///
+    /// `last` is the sequence of the last message that has arrived whole. Short messages may get on
+    /// with a single receive, whose buffer is posted again, so each one restarts the wait.
+    /// `partial`: another one has arrived in part.
     pub(crate) fn wait(
         &mut self,
         now: u64,
         why: Shortage,
         fragment: FragmentSize,
+        last: u64,
         partial: bool,
     ) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let longest = match why {
-            _ if partial => SHORT_WAIT,
-            _ if fragment == FragmentSize::K4 => return false,
-            Shortage::NoMemory => SHORT_WAIT,
-            Shortage::Limit => LONG_WAIT,
-        };
-        now.saturating_sub(since) >= longest
+        if self.last != last {
+            self.end();
+            self.last = last;
+        }
+        let is_large = fragment != FragmentSize::K4;
+        let lacks_pieces = is_large && why == Shortage::NoMemory;
+        let starved = self.starved.lasts(true, now, LONG_WAIT);
+        let no_memory = self.no_memory.lasts(lacks_pieces, now, SHORT_WAIT);
+        let partial = self.partial.lasts(partial, now, SHORT_WAIT);
+        (is_large && starved) || no_memory || partial
     }
+}
+
+/// Wait of a transmission for memory in large pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendStarvation {
+    /// There is no memory, however many frames the few buffers suffice for.
+    starved: Since,
+    /// There is no memory, and no frame is sent.
+    stuck: Since,
+    /// Number of sends that were posted by the last check of the wait.
+    posted: u64,
+}
+
+impl SendStarvation {
+    pub(crate) const fn new() -> Self {
+        Self {
+            starved: Since(None),
+            stuck: Since(None),
+            posted: 0,
+        }
+    }
+
+    /// Returns `true` if another check has to follow soon, which ends the wait or continues it.
+    pub(crate) fn is_starved(self) -> bool {
+        self.starved.0.is_some()
+    }
+
+    /// Ends the wait: there is memory, or nothing waits for it.
+    pub(crate) fn end(&mut self) {
+        self.starved = Since(None);
+        self.stuck = Since(None);
+    }
+
+    /// Begins or continues the wait at time `now`, in nanoseconds. Returns `true` if it has lasted
+    /// long enough to give the connection up.
+    ///
+    /// `posted` is the number of sends so far, which grows while the transmission gets on with the
+    /// few buffers that there are. `due`: the device owes a completion of a send, which may return
+    /// a buffer.
+    pub(crate) fn wait(&mut self, now: u64, posted: u64, due: bool) -> bool {
+        if mem::replace(&mut self.posted, posted) != posted {
+            self.stuck = Since(None);
+        }
+        let starved = self.starved.lasts(true, now, LONG_WAIT);
+        let stuck = self.stuck.lasts(!due, now, SHORT_WAIT);
+        starved || stuck
+    }
+}
+
+/// Returns the time before which no other connection of a device may be given up, if one is at time
+/// `now`. Both are in nanoseconds.
+///
+/// `in_small_pieces`: there is memory for smaller fragments, which its next endpoint uses. Without
+/// that, its own memory may suffice for the others. So they are given time to use it.
+pub(crate) const fn next_give_up(now: u64, in_small_pieces: bool) -> u64 {
+    now.saturating_add(match in_small_pieces {
+        true => SMALL_INTERVAL,
+        false => INTERVAL,
+    })
 }

@@ -200,6 +200,19 @@ impl Pool {
         }
     }
 
+    /// Adds a shard, even if buffers are free.
+    ///
+    /// # Errors
+    ///
+    /// - [`GrowError`]
+    ///
+    /// # Context
+    ///
+    /// As `context` says.
+    pub(crate) fn add_shard(&self, context: Context) -> Result<(), GrowError> {
+        self.grow(context)
+    }
+
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns their number. The
     /// pool's lock is taken once unless a shard is missing.
     ///

@@ -324,6 +324,18 @@ mod suite {
     }
 
     #[test]
+    fn a_shard_is_added_even_if_buffers_are_free() -> Result {
+        let pool = pool(SIZE, 2 * SHARD, &[4])?;
+        for shards in 1..=2 {
+            assert_eq!(pool.add_shard(Context::Worker), Ok(()));
+            assert_eq!(pool.make_room(Context::Worker), Ok(()));
+            assert_eq!(pool.stats().arena.shards, shards);
+        }
+        assert_eq!(pool.add_shard(Context::Worker), Err(GrowError::Limit));
+        Ok(())
+    }
+
+    #[test]
     fn smaller_orders_when_the_limit_is_near() -> Result {
         let pool = pool(SIZE, SHARD + SHARD / 2, SHARD_ORDERS)?;
         // 64 KiB with 15 buffers, then 32 KiB with 7.

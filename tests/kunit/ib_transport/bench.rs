@@ -454,6 +454,7 @@ impl BenchEnd {
             shared.fragment(),
             config.max_recv_wr,
             Least::Wanted(setup.min_recv_wr),
+            controlled,
         );
         let qp = fake::queue_pair(&device.pd, config, context, ring)?;
         self.device.set_qp(qp.clone());

@@ -8,6 +8,10 @@ use kernel::prelude::*;
 mod suite {
     use super::super::bench::*;
     use crate::{
+        ib_transport::recv_ring::{
+            Least,
+            RecvRingPolicy, //
+        },
         kapi::{
             rdma::{
                 fake::{
@@ -31,8 +35,10 @@ mod suite {
                 Packer,
                 LONGEST_FRAME, //
             },
+            starvation::Shortage,
             wire::{
                 Flags,
+                FragmentSize,
                 Header, //
             }, //
         },
@@ -257,6 +263,29 @@ mod suite {
         }
         assert_eq!(posted[..], [RECEIVES, 40, 382]);
         Ok(())
+    }
+
+    /// Two starved ends with flow control send each other a header each second.
+    #[test]
+    fn the_buffer_of_a_header_ends_no_lack_of_buffers() {
+        const SIZE: FragmentSize = FragmentSize::K8;
+        for controlled in [true, false] {
+            let mut ring = RecvRingPolicy::new(SIZE, 100, Least::Wanted(0), controlled);
+            ring.starvation.wait(0, Shortage::Limit, SIZE, 0, false);
+            let before = ring.activity().1;
+            ring.note_posted(1, false);
+            let with_header = ring.activity().1;
+            ring.note_posted(1, false);
+            let with_two = ring.activity().1;
+            ring.depth.arrive();
+            ring.depth.arrive();
+            ring.starvation.wait(0, Shortage::Limit, SIZE, 0, false);
+            let empty = ring.activity().1;
+            ring.note_posted(1, true);
+            let with_new = ring.activity().1;
+            assert_eq!((before, with_header, with_two), (true, controlled, false));
+            assert_eq!((empty, with_new), (true, false));
+        }
     }
 
     #[test]
