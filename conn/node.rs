@@ -291,9 +291,11 @@ impl Node {
 
     /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let pool_usage = self.transports.pool_usage();
         self.stats
-            .iter(self.transports.pool_bytes())
+            .iter(pool_usage.bytes())
             .for_each(|(name, value)| each(name, value));
+        pool_usage.for_each(each);
         self.transports.for_each_counter(each);
     }
 

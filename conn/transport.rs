@@ -28,7 +28,10 @@ use crate::{
         wire::FragmentSize, //
     },
     rdma_mem::RdmaOps,
-    recv_pool::Pools,
+    recv_pool::{
+        PoolUsage,
+        Pools, //
+    },
     socket::TransportId, //
 };
 use core::net::Ipv6Addr;
@@ -307,14 +310,12 @@ pub(crate) trait Transport: Send + Sync {
         None
     }
 
-    /// Returns the bytes that all pools hold, including those without a device.
+    /// Adds the memory of all pools, including those without a device.
     ///
     /// # Context
     ///
     /// May sleep.
-    fn pool_bytes(&self) -> u64 {
-        0
-    }
+    fn add_pools(&self, _pool_usage: &mut PoolUsage) {}
 
     /// Returns the maximum size of each pool, from which shares of users follow, in bytes.
     ///

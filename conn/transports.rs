@@ -14,7 +14,10 @@ use crate::{
         }, //
     },
     rdma_mem::RdmaOps,
-    recv_pool::Pools,
+    recv_pool::{
+        PoolUsage,
+        Pools, //
+    },
     socket::{
         Bound,
         Peer,
@@ -214,14 +217,17 @@ impl Transports {
         limits.min().unwrap_or(usize::MAX)
     }
 
-    /// Returns the bytes that all pools hold.
+    /// Returns the memory that the pools of all transports hold.
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn pool_bytes(&self) -> u64 {
-        let bytes = self.networks().map(|transport| transport.pool_bytes());
-        bytes.fold(0, u64::saturating_add)
+    pub(super) fn pool_usage(&self) -> PoolUsage {
+        let mut pool_usage = PoolUsage::default();
+        for transport in self.networks() {
+            transport.add_pools(&mut pool_usage);
+        }
+        pool_usage
     }
 
     /// Calls `each` with the name and value of each counter of the transports.

@@ -87,24 +87,20 @@ impl Transport for Ib {
         self.pool_shared.most.shared_bytes()
     }
 
-    fn pool_bytes(&self) -> u64 {
-        let mut pool_usage = PoolUsage::default();
-        self.unmapped.pools().add_to(&mut pool_usage);
+    fn add_pools(&self, pool_usage: &mut PoolUsage) {
+        self.unmapped.pools().add_to(pool_usage);
         for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut pool_usage);
+            device.pools.add_to(pool_usage);
         }
-        pool_usage.bytes()
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        let mut pool_usage = PoolUsage::default();
-        self.unmapped.pools().add_to(&mut pool_usage);
+        // Those of all transports: their pools share these counters.
+        self.pool_shared.counters.for_each(each);
         let mut kept = 0usize;
         for device in self.devices.lock().iter() {
-            device.pools.add_to(&mut pool_usage);
             kept = kept.saturating_add(device.pd.kept());
         }
-        pool_usage.report(&self.pool_shared.counters, each);
         // MRs that their devices failed to destroy: see Documentation/rdma.md.
         each("ib_mr_kept", kept as u64);
     }

@@ -31,16 +31,17 @@ impl Counters {
         }
     }
 
-    /// Returns names for `RDS_INFO_COUNTERS`, and values.
-    fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        [
+    /// Calls `each` with names for `RDS_INFO_COUNTERS`, and values.
+    pub(crate) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let counters = [
             ("ib_pool_refused_limit", &self.refused),
             ("ib_pool_refused_memory", &self.failed),
             ("ib_pool_small_shards", &self.fallbacks),
             ("ib_pool_shrunk_bytes", &self.shrunk),
-        ]
-        .map(|(name, counter)| (name, counter.load(Relaxed)))
-        .into_iter()
+        ];
+        for (name, counter) in counters {
+            each(name, counter.load(Relaxed));
+        }
     }
 }
 
@@ -64,11 +65,10 @@ impl PoolUsage {
         self.bytes
     }
 
-    /// Reports names for `RDS_INFO_COUNTERS` and values: memory held, then the event counters.
-    pub(crate) fn report(&self, counters: &Counters, each: &mut dyn FnMut(&'static str, u64)) {
+    /// Calls `each` with names for `RDS_INFO_COUNTERS`, and values.
+    pub(crate) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
         each("ib_pool_bytes", self.bytes);
         each("ib_pool_bufs_in_use", self.bufs);
         each("ib_pool_foreign_shards", self.foreign);
-        counters.iter().for_each(|(name, value)| each(name, value));
     }
 }

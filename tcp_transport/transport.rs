@@ -53,10 +53,8 @@ impl Transport for Tcp {
         self.pool_shared.most.shared_bytes()
     }
 
-    fn pool_bytes(&self) -> u64 {
-        let mut pool_usage = PoolUsage::default();
-        self.memory().add_to(&mut pool_usage);
-        pool_usage.bytes()
+    fn add_pools(&self, pool_usage: &mut PoolUsage) {
+        self.memory().add_to(pool_usage);
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {

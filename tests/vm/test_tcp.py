@@ -54,6 +54,9 @@ def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
         assert {"tcp_data_ready_calls"} | waits <= rose
         if m.impl == "rust":
             unchanged(old, now, "ib_tx_packed", "ib_ack_sent", "ib_ack_send_piggybacked", "ib_ack_received")
+            # No RDMA device has a connection, so all pools with memory are those of TCP.
+            assert now["ib_pool_bytes"] > 0
+            assert now["ib_rx_total_frags"] == -(-now["ib_pool_bytes"] // 16384)
 
 
 @pytest.mark.long

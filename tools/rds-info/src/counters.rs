@@ -77,7 +77,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("ib_rx_refill_from_cq", Meaning::Event, "Refills of a receive ring by the softirq."),
     ("ib_rx_refill_from_thread", Meaning::Event, "Refills of a receive ring by the work item."),
     ("ib_rx_alloc_limit", Meaning::Event, "Refills of a receive ring that found no memory."),
-    ("ib_rx_total_frags", Meaning::Gauge, "Memory of the pools of all devices, in units of 16 KiB."),
+    ("ib_rx_total_frags", Meaning::Gauge, "Memory that all pools hold, in units of 16 KiB."),
     ("ib_rx_total_incs", Meaning::Gauge, "Messages that wait to be read."),
     ("ib_rx_credit_updates", Meaning::Event, "Frames that advertised receives of the peer."),
     ("ib_ack_sent", Meaning::Event, "Frames sent that only acknowledge, and grant credits."),
