@@ -345,8 +345,9 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Removes the sends among `wcs` from their ring. The lock is taken once. Returns their number,
-    /// the owner of the last operation that the peer has refused, and `false` if a send was not
-    /// outstanding. Flushed ones may come in any order, as receives.
+    /// the owner of the last operation that the peer has refused, and `false` if a successful
+    /// send was not outstanding. Flushed ones may come in any order, as receives. And soft-iWARP
+    /// may report the failure of a READ that its response has completed already.
     fn take_sent(&self, wcs: &[bindings::ib_wc]) -> (usize, Option<u64>, bool) {
         let (mut ring, mut reports, mut refused, mut ordered) = (None, 0usize, None, true);
         let mut completed: Fifo<OperationItem> = Fifo::new();
@@ -355,7 +356,7 @@ impl<H: QpHandler> Qp<H> {
                 let status = WcStatus(wc.status);
                 let ring = ring.get_or_insert_with(|| self.send.lock());
                 let outstanding = ring.complete(number, status, &mut completed);
-                ordered &= outstanding || status.is_flush();
+                ordered &= outstanding || status != WcStatus::SUCCESS;
                 reports = reports.wrapping_add(usize::from(outstanding));
             }
         }

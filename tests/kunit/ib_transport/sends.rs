@@ -313,6 +313,7 @@ mod suite {
             (5000, good, 1),
             // These end the connection anyway.
             (later, FLUSHED, 0),
+            (later, LOCAL_PROTECTION, 0),
             (1, FLUSHED, 0),
         ] {
             let bench = Bench::new(Setup::default())?;
