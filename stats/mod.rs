@@ -134,7 +134,7 @@ counters! {
     IbTxPacked => "ib_tx_packed",
     /// Packed frames received.
     IbRxPacked => "ib_rx_packed",
-    /// Connections given up because of the memory that they held or needed.
+    /// Connections given up because of the memory to receive that they held or needed.
     IbRxStarvedDrop => "ib_rx_starved_drop",
     /// Pings whose only purpose is to shrink the receive ring of an idle connection.
     SendProbe => "send_probe",

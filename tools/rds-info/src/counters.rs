@@ -107,7 +107,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("ib_rx_alloc_wait", Meaning::Event, "Attempts to receive a frame that found no memory for its message."),
     ("ib_tx_packed", Meaning::Event, "Packed frames sent."),
     ("ib_rx_packed", Meaning::Event, "Packed frames received."),
-    ("ib_rx_starved_drop", Meaning::Drop, "Connections given up because of the memory that they held or needed."),
+    ("ib_rx_starved_drop", Meaning::Drop, "Connections given up because of the memory to receive that they held or needed."),
     ("send_probe", Meaning::Event, "Pings whose only purpose is to shrink the receive ring of an idle connection."),
     ("recv_drop_bad_header", Meaning::Drop, "Headers that broke a rule other than the checksum. The connection was dropped."),
     ("recv_drop_bad_fragment", Meaning::Drop, "Frames that did not fit their message. The connection was dropped."),
