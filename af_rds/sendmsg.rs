@@ -289,12 +289,7 @@ fn route(
         net: sk.net,
         laddr: bound.addr,
         faddr: peer.addr,
-        // TCP has no types of service, as on C. A socket may have got one before its bind.
-        tos: if transport == TransportId::Ib {
-            sk.tos()
-        } else {
-            0
-        },
+        tos: sk.tos_over(transport),
         scope: if peer.scope != 0 {
             peer.scope
         } else {

@@ -129,7 +129,7 @@ impl Destination {
         let meta = sk.node.begin_stamps();
         let (addr, port, scope) = (bound.addr, bound.port, bound.scope);
         let mut incoming = Incoming::new(addr, port, len, scope, meta, GFP_KERNEL)?;
-        incoming.tos = sk.tos();
+        incoming.tos = sk.tos_over(bound.transport);
         if let Some(cookie) = cookie {
             let extras = RdmaExthdrs {
                 memory: Some(cookie),
@@ -169,7 +169,7 @@ impl Destination {
 fn drop_without_socket(sk: &Sock<Socket>, bound: &Bound, addr: Ipv6Addr) {
     let reason = Counter::RecvDropNoSock;
     sk.node.stats.inc(reason);
-    let ends = trace::Conn::new(addr, bound.addr, sk.tos());
+    let ends = trace::Conn::new(addr, bound.addr, sk.tos_over(bound.transport));
     trace::dropped(&ends, reason, 1);
 }
 

@@ -195,6 +195,20 @@ impl Socket {
         self.tos.read_once() as u8
     }
 
+    /// Returns the type of service of messages over a transport. TCP has none, as on C. A socket
+    /// may have got one before its bind.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[inline]
+    pub(crate) fn tos_over(&self, transport: TransportId) -> u8 {
+        match transport {
+            TransportId::Tcp => 0,
+            TransportId::Ib | TransportId::Loop => self.tos(),
+        }
+    }
+
     /// Returns `true` if the port of this socket is congested.
     ///
     /// # Context
