@@ -246,12 +246,34 @@ fn add_frames<S: FrameSink>(
             Added::NoBuffer => {
                 // A completion of a send may return a buffer. The link tries again in any case.
                 sink.resume_later();
-                return Ok(());
+                return header_meanwhile(connection, queue, ack, sink);
             }
             Added::Nothing => return Ok(()),
             Added::Failed(why) => return Err(why),
         }
     }
+}
+
+/// Adds a header that is due while a message waits for a buffer. It acknowledges, grants credits,
+/// and may ask the device for the completions that return buffers. A stream has no room for it
+/// within a message.
+#[cold]
+fn header_meanwhile(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    ack: u64,
+    sink: &mut impl FrameSink,
+) -> Result<(), XmitError> {
+    let is_due = View { connection, queue }.is_header_due();
+    if connection.is_stream() || !is_due {
+        return Ok(());
+    }
+    match ack_frame(connection, queue, ack, sink) {
+        Added::Frame { .. } => queue.credits.spend(),
+        Added::Failed(why) => return Err(why),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Adds the next frame, or the next work request of an operation.
