@@ -155,6 +155,9 @@ impl QpContext {
         });
         if lasts && !this.shared.progress.has_ended() && this.device.may_give_up(now, true) {
             this.give_up_for_memory("send memory", ENOMEM);
+        } else if !progress.due && progress.done < progress.posted {
+            // The device keeps buffers of sends that do not report their completion.
+            this.send_something(qp);
         }
     }
 
