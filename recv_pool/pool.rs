@@ -95,6 +95,9 @@ pub(crate) struct Pool {
     /// A work item has found no memory, see [`Context::Worker`].
     exhausted: Atomic<bool>,
     counters: Arc<Counters>,
+    /// Page order from which on there is no memory, for tests.
+    #[cfg(rds_kunit)]
+    scarce: Atomic<u32>,
 }
 
 impl fmt::Display for Pool {
@@ -150,6 +153,8 @@ impl Pool {
                 .map_or(usize::MAX, BounceBounds::arena),
             exhausted: Atomic::new(false),
             counters,
+            #[cfg(rds_kunit)]
+            scarce: Atomic::new(u32::MAX),
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
@@ -247,7 +252,7 @@ impl Pool {
         let limit = self.limit.bytes();
         let mut why = GrowError::NoMemory;
         for order in self.config.orders {
-            match self.arena.grow(*order, self.smallest, limit, may_sleep) {
+            match self.grow_by(*order, limit, may_sleep) {
                 Ok(()) => {
                     let fallback = Some(order) != self.config.orders.first();
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
@@ -267,6 +272,23 @@ impl Pool {
             self.exhausted.store(true, Relaxed);
         }
         Err(why)
+    }
+
+    /// Adds a shard of this order.
+    #[inline]
+    fn grow_by(&self, order: u32, limit: usize, may_sleep: bool) -> Result<(), GrowError> {
+        #[cfg(rds_kunit)]
+        if order >= self.scarce.load(Relaxed) {
+            return Err(GrowError::NoMemory);
+        }
+        self.arena.grow(order, self.smallest, limit, may_sleep)
+    }
+
+    /// Lets the pool find no memory in pieces of this page order and larger ones. `u32::MAX` ends
+    /// that.
+    #[cfg(rds_kunit)]
+    pub(crate) fn refuse_from(&self, order: u32) {
+        self.scarce.store(order, Relaxed);
     }
 
     pub(crate) fn arena_stats(&self) -> ArenaStats {

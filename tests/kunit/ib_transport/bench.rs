@@ -111,6 +111,8 @@ pub(super) struct Setup {
     pub(super) own_drain: bool,
     /// Maximum size of each pool of buffers, in bytes. 0: as much as the tests need.
     pub(super) pool_limit: usize,
+    /// Fragments have 8 KiB, so that the map is one frame. Otherwise they have 4 KiB.
+    pub(super) large: bool,
 }
 
 impl Setup {
@@ -154,7 +156,10 @@ impl Bench {
         let ib = Ib::new(
             crate::cm::laddr::LocalAddrs::new(queue.clone())?,
             pool_shared,
-            FragmentSize::K4,
+            match setup.large {
+                true => FragmentSize::K8,
+                false => FragmentSize::K4,
+            },
             Arc::new(IbTunables::new(most, 7), GFP_KERNEL)?,
         )?;
         let (own, device) = (ib.clone(), fake.device().into());
@@ -203,7 +208,8 @@ impl Bench {
     pub(super) fn connect(&self) -> Result<Arc<Connection>> {
         let connection = self.connection()?;
         self.send(&connection, 1)?;
-        self.await_sends(1, MAP + 1)?;
+        let map = if self.wire.setup.large { 1 } else { MAP };
+        self.await_sends(1, map + 1)?;
         // The worker may hold the send side a little longer, and would also send what comes next.
         let _ = connection.path.info();
         Ok(connection)
@@ -232,6 +238,14 @@ impl Bench {
             all.push(frame.buf, GFP_KERNEL)?;
         }
         Ok(all)
+    }
+
+    /// Lets all pools find no memory in pieces of this page order and larger ones. `u32::MAX` ends
+    /// that.
+    pub(super) fn refuse_from(&self, order: u32) -> Result {
+        let pools = self.pools().ok_or(ENODEV)?;
+        pools.named().for_each(|(_, pool)| pool.refuse_from(order));
+        Ok(())
     }
 
     /// Returns the number of the device's buffers that are in use.
@@ -294,6 +308,22 @@ impl Bench {
             credit,
             ..Header::default()
         };
+        self.hear_header(qp, &header)
+    }
+
+    /// Receives a message without payload for a port that nobody has, and waits until the module
+    /// has handled it. The first one has sequence 1.
+    pub(super) fn hear_message(&self, qp: u32, sequence: u64) -> Result {
+        let header = Header {
+            sequence,
+            sport: PORT,
+            dport: PORT,
+            ..Header::default()
+        };
+        self.hear_header(qp, &header)
+    }
+
+    fn hear_header(&self, qp: u32, header: &Header) -> Result {
         let mut frame = [0; Header::LEN];
         header.emit(&mut frame);
         // CAST: small.
@@ -418,7 +448,7 @@ pub(super) struct Wire {
     #[pin]
     up: SpinLockBh<Option<Arc<Qp<QpContext>>>>,
     /// No more connections are established.
-    is_cut: Atomic<bool>,
+    pub(super) is_cut: Atomic<bool>,
     /// Connections wait for [`Bench::establish`].
     pub(super) waits: Atomic<bool>,
 }

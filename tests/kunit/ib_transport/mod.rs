@@ -9,3 +9,4 @@ mod mr_pool;
 mod pauses;
 mod receives;
 mod sends;
+mod starvation;
