@@ -10,7 +10,10 @@ use super::{
     Connection, //
 };
 use kernel::sync::{
-    atomic::Relaxed,
+    atomic::{
+        Full,
+        Relaxed, //
+    },
     Arc, //
 };
 
@@ -45,5 +48,32 @@ impl Connection {
     pub(crate) fn note_first_frame(&self, acknowledges: bool) {
         let may_wait = self.is_lower() && !acknowledges;
         self.path.peer_may_wait.store(may_wait, Relaxed);
+    }
+
+    /// Notes that the peer has answered: a connection that a program needed is up. One that a peer
+    /// over TCP requested comes up with anybody, so there it takes a message of the peer.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt, without a lock.
+    pub(super) fn note_answer(&self) {
+        let is_first = !self.path.has_answered.xchg(true, Full);
+        if let Some(user) = self.creator.filter(|_| is_first) {
+            self.node.connections.lock().tree.note_answer(user);
+        }
+    }
+
+    /// Looks for a first message of the peer over TCP, which then is no stranger any more. Returns
+    /// `true` if one has arrived.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock that is below `Node::connections`.
+    pub(crate) fn look_for_message(&self) -> bool {
+        let has_come = !self.path.rx.lock().is_unused();
+        if has_come {
+            self.note_answer();
+        }
+        has_come
     }
 }

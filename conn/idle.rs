@@ -190,8 +190,8 @@ impl Node {
                 now.positions.insert(&connection.key, position, place);
             }
             if let Some(user) = connection.creator {
-                if last.never_up {
-                    now.tree.note_up(user);
+                if last.is_unanswered {
+                    now.tree.note_answer(user);
                 }
                 now.tree.note_removed(user);
             }
@@ -241,8 +241,8 @@ struct Last {
     /// Sequence of the next message to send.
     next_tx: u64,
     position: Option<Position>,
-    /// The connection has never been up.
-    never_up: bool,
+    /// The peer has never answered.
+    is_unanswered: bool,
 }
 
 fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
@@ -270,9 +270,9 @@ impl Connection {
         self.path.has_ended()
     }
 
-    /// Returns `true` if a peer over TCP requested the connection, and it has never been up.
+    /// Returns `true` if a peer over TCP requested the connection, and has never sent a message.
     fn is_of_stranger(&self) -> bool {
-        self.creator == Some(UserId::PEERS) && self.path.tx.lock().times_up == 0
+        self.creator == Some(UserId::PEERS) && !self.path.has_answered.load(Relaxed)
     }
 }
 
@@ -351,7 +351,7 @@ impl Path {
         ended.then_some(Last {
             next_tx: marks.next_tx,
             position,
-            never_up: tx.times_up == 0,
+            is_unanswered: !self.has_answered.load(Relaxed),
         })
     }
 }

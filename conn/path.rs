@@ -279,6 +279,8 @@ pub(crate) struct Path {
     pub(super) deadline: Atomic<u64>,
     /// The peer may have something to send when there is no link, and not ask for one again.
     pub(super) peer_may_wait: Atomic<bool>,
+    /// The peer has answered, see [`Connection::note_answer`].
+    pub(super) has_answered: Atomic<bool>,
     /// Serialises walks that remove messages from the middle of the queues.
     #[pin]
     pub(super) cancel_lock: Mutex<()>,
@@ -304,6 +306,7 @@ impl Path {
             events: EventMask::new(),
             deadline: Atomic::new(0),
             peer_may_wait: Atomic::new(false),
+            has_answered: Atomic::new(false),
             cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
         })
     }

@@ -51,8 +51,8 @@ impl Bounds {
 /// total limit.
 const FEW: usize = 16;
 
-/// Number of connections that peers requested and that were never up, from which on unneeded ones
-/// make room.
+/// Number of connections that peers without a message requested, from which on unneeded ones make
+/// room.
 const MANY_STRANGERS: usize = 256;
 
 /// Returns `true` if at most an eighth of `bound` is left, so unneeded entries should make room.
@@ -65,9 +65,9 @@ fn is_near(count: usize, bound: usize) -> bool {
 pub(crate) enum Full {
     All(usize),
     Peer(Ipv6Addr, usize),
-    /// Number of connections of one user's programs that have never been up. All peers over TCP
-    /// count as one user.
-    NeverUp(usize),
+    /// Number of connections of one user's programs to peers that have never answered. All peers
+    /// over TCP count as one user.
+    Unanswered(usize),
     /// Number of connections of one user's programs.
     User(usize),
 }
@@ -84,7 +84,7 @@ impl fmt::Display for Full {
                 bound,
                 ShownAddr(*addr)
             )),
-            Self::NeverUp(count) => f.write_fmt(fmt!(
+            Self::Unanswered(count) => f.write_fmt(fmt!(
                 "its user has {} connections to peers that have never answered, and may have no more now",
                 count
             )),
@@ -121,19 +121,19 @@ pub(crate) struct TableSlot<V> {
     user: RBTreeNodeReservation<UserId, UserCounts>,
 }
 
-/// Numbers of a user's connections, of those that have never been up, and of attempts to connect
-/// the latter that are in progress. For peers, the last one is of all attempts that only they may
-/// need.
+/// Numbers of a user's connections, of those whose peer has never answered, and of attempts to
+/// connect the latter that are in progress. For peers, the last one is of all attempts that only
+/// they may need.
 #[derive(Clone, Copy, Default)]
 struct UserCounts {
     all: usize,
-    never_up: usize,
+    unanswered: usize,
     attempts: usize,
 }
 
 impl UserCounts {
     fn is_zero(self) -> bool {
-        self.all == 0 && self.never_up == 0 && self.attempts == 0
+        self.all == 0 && self.unanswered == 0 && self.attempts == 0
     }
 }
 
@@ -179,7 +179,7 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `users` has, if not all are 0, the number of entries added for each user and not removed, of
-///   those that were never up, and of attempts begun for the user and not ended.
+///   those whose peer has not answered, and of attempts begun for the user and not ended.
 /// - `strangers` has these numbers for [`UserId::PEERS`].
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
@@ -254,8 +254,8 @@ impl<V> ConnTable<V> {
             return Ok(());
         };
         let left = self.bounds.all.saturating_sub(self.len);
-        if counts.never_up >= left.max(FEW) {
-            return Err(Full::NeverUp(counts.never_up));
+        if counts.unanswered >= left.max(FEW) {
+            return Err(Full::Unanswered(counts.unanswered));
         }
         if counts.all >= left.saturating_mul(7).max(FEW) {
             return Err(Full::User(counts.all));
@@ -283,12 +283,12 @@ impl<V> ConnTable<V> {
             match self.counts_of_mut(user) {
                 Some(counts) => {
                     counts.all = counts.all.saturating_add(1);
-                    counts.never_up = counts.never_up.saturating_add(1);
+                    counts.unanswered = counts.unanswered.saturating_add(1);
                 }
                 None => {
                     let first = UserCounts {
                         all: 1,
-                        never_up: 1,
+                        unanswered: 1,
                         attempts: 0,
                     };
                     drop(self.users.insert(place.user.into_node(user, first)));
@@ -301,7 +301,7 @@ impl<V> ConnTable<V> {
     }
 
     /// Removes an entry. If it was added for a user, the caller also calls [`Self::note_removed`],
-    /// and [`Self::note_up`] if it has never been up.
+    /// and [`Self::note_answer`] if its peer has never answered.
     pub(crate) fn remove(&mut self, key: &ConnKey) -> Option<V> {
         let value = self.tree.remove(key)?;
         // INVARIANT: One less in both.
@@ -310,10 +310,11 @@ impl<V> ConnTable<V> {
         Some(value)
     }
 
-    /// Notes that an entry added for `user` is up for the first time, or was removed before that.
-    pub(crate) fn note_up(&mut self, user: UserId) {
+    /// Notes that the peer of an entry added for `user` has answered for the first time, or that
+    /// the entry was removed before that.
+    pub(crate) fn note_answer(&mut self, user: UserId) {
         self.change_counts(user, |counts| {
-            counts.never_up = counts.never_up.saturating_sub(1);
+            counts.unanswered = counts.unanswered.saturating_sub(1);
         });
     }
 
@@ -324,9 +325,9 @@ impl<V> ConnTable<V> {
         });
     }
 
-    /// Returns `true` if there are many connections that peers requested and that were never up.
+    /// Returns `true` if there are many connections that peers without a message requested.
     pub(crate) fn has_many_strangers(&self) -> bool {
-        self.strangers.never_up >= MANY_STRANGERS
+        self.strangers.unanswered >= MANY_STRANGERS
     }
 
     /// Notes that a connection waits until an attempt for its peer may begin, or no longer waits.
@@ -354,7 +355,7 @@ impl<V> ConnTable<V> {
         if !attempts::may_begin(counts.attempts, repeated) {
             let waiting = match user {
                 UserId::PEERS => waiting,
-                _ => counts.never_up,
+                _ => counts.unanswered,
             };
             return Err(attempts::delay_ms(waiting, repeated));
         }

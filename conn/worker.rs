@@ -325,7 +325,7 @@ impl Connection {
             (UserId::PEERS, worker.machine.has_failed() && !asks)
         } else {
             let user = self.creator.filter(|user| *user != UserId::PEERS);
-            let Some(user) = user.filter(|_| self.path.tx.lock().times_up == 0) else {
+            let Some(user) = user.filter(|_| !self.path.has_answered.load(Relaxed)) else {
                 return 0;
             };
             (user, worker.machine.has_failed())
@@ -526,10 +526,9 @@ impl Connection {
         queue.cong_again = false;
         tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);
-        let first = tx.times_up == 1;
         self.transmit_and_unlock(tx);
-        if let Some(user) = self.creator.filter(|_| first) {
-            self.node.connections.lock().tree.note_up(user);
+        if self.creator != Some(UserId::PEERS) {
+            self.note_answer();
         }
         link.announce(self);
     }

@@ -182,25 +182,25 @@ mod suite {
             }
             let full = match table.len() {
                 256 => Full::All(256),
-                _ => Full::NeverUp(most),
+                _ => Full::Unanswered(most),
             };
             let user = Some(UserId::new(user));
             assert_eq!(add_for(&mut table, key(999, 999, 0), user)?, Err(full));
         }
         for n in 241..=256 {
             assert!(table.remove(&key(n, n, 0)).is_some());
-            table.note_up(UserId::new(5));
+            table.note_answer(UserId::new(5));
             table.note_removed(UserId::new(5));
         }
         // Connections of peers are not limited by this. Neither is a user whose connections were
         // all removed.
         assert_eq!(add(&mut table, key(999, 999, 0))?, Ok(()));
         let (first, fifth) = (Some(UserId::new(1)), Some(UserId::new(5)));
-        let full = Err(Full::NeverUp(128));
+        let full = Err(Full::Unanswered(128));
         assert_eq!(add_for(&mut table, key(998, 998, 0), first)?, full);
         assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
         for _ in 0..128 {
-            table.note_up(UserId::new(1));
+            table.note_answer(UserId::new(1));
             table.note_removed(UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
@@ -219,7 +219,7 @@ mod suite {
                     add_for(&mut table, key(local, local, 0), Some(user))?,
                     Ok(())
                 );
-                table.note_up(user);
+                table.note_answer(user);
             }
             let full = Err(Full::User(most));
             assert_eq!(add_for(&mut table, key(999, 999, 0), Some(user))?, full);
@@ -265,11 +265,11 @@ mod suite {
             assert_eq!(table.has_many_strangers(), n > 256);
             assert_eq!(add_for(&mut table, key(n, n, 0), Some(peers))?, Ok(()));
         }
-        let full = Err(Full::NeverUp(512));
+        let full = Err(Full::Unanswered(512));
         assert_eq!(add_for(&mut table, key(999, 999, 0), Some(peers))?, full);
         assert_eq!(table.has_room(&key(999, 999, 0), None), Ok(()));
         for _ in 0..512 {
-            table.note_up(peers);
+            table.note_answer(peers);
         }
         assert!(!table.has_many_strangers());
         assert_eq!(add_for(&mut table, key(999, 999, 0), Some(peers))?, Ok(()));
@@ -299,7 +299,7 @@ mod suite {
         assert_eq!(table.begin_attempt(one, false), Ok(true));
         // The number of connections does not change that of attempts.
         for _ in 1..=300 {
-            table.note_up(one);
+            table.note_answer(one);
         }
         assert_eq!(table.begin_attempt(one, false), Err(10));
         for _ in 0..MOST {

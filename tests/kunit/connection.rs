@@ -10,6 +10,7 @@ mod suite {
     use crate::{
         conn::{
             Bounds,
+            ConnKey,
             Connection,
             Endpoint,
             EndpointEvent,
@@ -33,7 +34,8 @@ mod suite {
                 Completion,
                 OwnedQueue,
                 SpinLockBh, //
-            }, //
+            },
+            task::UserId, //
         },
         kunit::{
             transport::{
@@ -68,6 +70,7 @@ mod suite {
             TransportId, //
         }, //
     };
+    use core::net::Ipv6Addr;
     use kernel::{
         fmt,
         prelude::*,
@@ -175,7 +178,7 @@ mod suite {
         bench.fake.takes.store(true, Relaxed);
         let connection = bench.connect()?;
         bench.send(&connection, COUNT - 1)?;
-        acknowledge(&connection, bench.fake.last.load(Relaxed))?;
+        deliver(&connection, 0, bench.fake.last.load(Relaxed))?;
         bench.queue.flush();
         let acked = bench.counted("send_drop_acked");
         bench.end();
@@ -194,7 +197,7 @@ mod suite {
         bench.send(&connection, 2 * HALF - 1)?;
         let last = bench.fake.last.load(Relaxed);
         let end_at = |ack, count| {
-            acknowledge(&connection, ack)?;
+            deliver(&connection, 0, ack)?;
             eventually(|| bench.counted("send_drop_acked") == count)
         };
         // The work item that drops the rest of the first half runs again for the second one.
@@ -213,7 +216,7 @@ mod suite {
         bench.fake.takes.store(true, Relaxed);
         let connection = bench.connect()?;
         bench.send(&connection, 999)?;
-        acknowledge(&connection, bench.fake.last.load(Relaxed) - 300)?;
+        deliver(&connection, 0, bench.fake.last.load(Relaxed) - 300)?;
         let again_before = bench.fake.again.load(Relaxed);
         bench
             .node
@@ -304,21 +307,48 @@ mod suite {
         Ok(())
     }
 
-    /// Receives a header that acknowledges all messages up to `ack`.
-    fn acknowledge(connection: &Arc<Connection>, ack: u64) -> Result {
+    /// Strangers have half of the connections at most.
+    #[test]
+    fn a_peer_without_a_message_is_a_stranger() -> Result {
+        let bench = Bench::new(true)?;
+        let peers = Some(UserId::PEERS);
+        let key = |n| ConnKey {
+            faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, n),
+            ..transport::key()
+        };
+        let of_peer = |n| {
+            let pools = || Ok(bench.fake.unmapped.pools().clone());
+            bench.node.connection(key(n), peers, pools)
+        };
+        let first = of_peer(0)?;
+        (1..32).try_for_each(|n| of_peer(n).map(drop))?;
+        first.want_for_peer();
+        bench.queue.flush();
+        let room = || bench.node.has_place(&key(99), peers);
+        let up = (first.look_for_message(), room());
+        deliver(&first, 1, 0)?;
+        let answered = (first.look_for_message(), room());
+        let (ups, _) = bench.end();
+        assert_eq!((ups, up, answered), (1, (false, false), (true, true)));
+        Ok(())
+    }
+
+    /// Receives a header that acknowledges all messages up to `ack`. It is a message without
+    /// payload unless `sequence` is 0.
+    fn deliver(connection: &Arc<Connection>, sequence: u64, ack: u64) -> Result {
         const SIZE: FragmentSize = FragmentSize::K4;
         let ib = connection.node.transports.get(TransportId::Ib);
         let pools = ib.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
         let mut frame = pools.recv(SIZE).alloc(Context::MaySleep).ok_or(ENOMEM)?;
         let header = Header {
+            sequence,
             ack,
+            sport: u16::from(sequence != 0),
             ..Header::default()
         };
         let head = frame.bytes_mut().first_chunk_mut().ok_or(EINVAL)?;
         header.emit(head);
-        let received = receive(connection, frame, Header::LEN);
-        received.map_err(|_| EINVAL)?;
-        Ok(())
+        receive(connection, frame, Header::LEN).map_err(|_| EINVAL)
     }
 
     /// Counters and events of requests.
@@ -408,7 +438,7 @@ mod suite {
             queue.clone(),
             Arc::new(Tunables::new(), GFP_KERNEL)?,
             Bounds {
-                all: 10,
+                all: 64,
                 per_peer: 10,
             },
             IdleTimeouts::new(0),

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Hosts that connect over TCP without need, beside peers with messages."""
+
+import pytest
+from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, wait_for
+
+pytestmark = [pytest.mark.kinds("rxe"), pytest.mark.pairs("rust-rust")]
+
+# Address of the node, and addresses of others, which are higher. So the node connects to them.
+NODE = "10.60.0.1"
+
+
+def with_strangers(pair, count):
+    """Gives the second machine addresses of this many hosts, and returns them."""
+    a, b = pair
+    a.run(f"ip addr add {NODE}/24 dev {a.netdevs[WIRE]}")
+    hosts = [f"10.60.0.{x}" for x in range(50, 50 + count)]
+    for host in hosts:
+        b.run(f"ip addr add {host}/24 dev {b.netdevs[WIRE]}")
+    return hosts
+
+
+@pytest.mark.long("release", "debug")
+def test_silent_strangers_leave_room(pair, tools, guest, tcp):
+    """Hosts that accept a connection and send nothing take half of the room at most."""
+    hosts = tcp(0)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=64")
+    several = with_strangers(pair, 70)
+    # Their own listener takes the place of RDS.
+    b.forget()
+    before = counters(a, guest)
+    silent = b.start(["python3", guest / "tcp_silent.py", NODE, RDS_TCP_PORT, 32, *several])
+    silent.expect("^up$", timeout=60)
+    now = wait_for(a, guest, lambda now: now["tcp_listen_woken"] == before["tcp_listen_woken"] + len(several))
+    assert now["conn_refused_limit"] == before["conn_refused_limit"] + len(several) - 32
+    silent.write("", close=True)
+    silent.wait(60, check=True)
+    b.forget("tcp=1")
+    ping(tools, a, hosts[1], hosts[0])
