@@ -7,6 +7,7 @@
 
 use super::{
     path::PathEvent,
+    table::AttemptGroup,
     Connection, //
 };
 use kernel::sync::{
@@ -48,6 +49,15 @@ impl Connection {
     pub(crate) fn note_first_frame(&self, acknowledges: bool) {
         let may_wait = self.is_lower() && !acknowledges;
         self.path.peer_may_wait.store(may_wait, Relaxed);
+    }
+
+    /// Returns the group that limits attempts which only the peer may need. Anybody can be a
+    /// stranger, so strangers must not delay the others.
+    pub(super) fn peer_group(&self) -> AttemptGroup {
+        match self.path.has_answered.load(Relaxed) {
+            true => AttemptGroup::Peers,
+            false => AttemptGroup::Strangers,
+        }
     }
 
     /// Notes that the peer has answered: a connection that a program needed is up. One that a peer

@@ -57,6 +57,7 @@ pub(crate) use retry_timers::RetryTimers;
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{
+    AttemptGroup,
     ConnTable,
     Full,
     PositionPlace,

@@ -121,9 +121,26 @@ pub(crate) struct TableSlot<V> {
     user: RBTreeNodeReservation<UserId, UserCounts>,
 }
 
+/// Connections whose attempts are limited together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptGroup {
+    /// Those of a user's programs to peers that have never answered.
+    User(UserId),
+    /// Those that only their peer may need, and whose peer has answered before.
+    Peers,
+    /// Those that only their peer may need, and whose peer has not answered. Anybody can make them.
+    Strangers,
+}
+
+/// Attempts in progress that only peers may need, and connections that wait for one.
+#[derive(Clone, Copy, Default)]
+struct ForPeers {
+    attempts: usize,
+    waiting: usize,
+}
+
 /// Numbers of a user's connections, of those whose peer has never answered, and of attempts to
-/// connect the latter that are in progress. For peers, the last one is of all attempts that only
-/// they may need.
+/// connect the latter that are in progress.
 #[derive(Clone, Copy, Default)]
 struct UserCounts {
     all: usize,
@@ -180,14 +197,15 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `users` has, if not all are 0, the number of entries added for each user and not removed, of
 ///   those whose peer has not answered, and of attempts begun for the user and not ended.
-/// - `strangers` has these numbers for [`UserId::PEERS`].
+/// - `strangers` has these numbers for [`UserId::PEERS`], without attempts.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
     users: RBTree<UserId, UserCounts>,
     strangers: UserCounts,
-    /// Number of connections that wait until an attempt for their peer may begin.
-    waiting: usize,
+    /// Attempts of [`AttemptGroup::Peers`] and [`AttemptGroup::Strangers`].
+    for_peers: ForPeers,
+    for_strangers: ForPeers,
     len: usize,
     bounds: Bounds,
 }
@@ -201,7 +219,8 @@ impl<V> ConnTable<V> {
             peers: RBTree::new(),
             users: RBTree::new(),
             strangers: UserCounts::default(),
-            waiting: 0,
+            for_peers: ForPeers::default(),
+            for_strangers: ForPeers::default(),
             len: 0,
             bounds: bounds.at_least_one(),
         }
@@ -330,44 +349,68 @@ impl<V> ConnTable<V> {
         self.strangers.unanswered >= MANY_STRANGERS
     }
 
-    /// Notes that a connection waits until an attempt for its peer may begin, or no longer waits.
-    pub(crate) fn note_waiting(&mut self, waits: bool) {
-        self.waiting = match waits {
-            true => self.waiting.saturating_add(1),
-            false => self.waiting.saturating_sub(1),
-        };
+    fn for_peers_mut(&mut self, group: AttemptGroup) -> Option<&mut ForPeers> {
+        match group {
+            AttemptGroup::User(_) => None,
+            AttemptGroup::Peers => Some(&mut self.for_peers),
+            AttemptGroup::Strangers => Some(&mut self.for_strangers),
+        }
     }
 
-    /// Begins an attempt for an entry that was added for `user` and has never been up, or one that
-    /// only the peer may need, for [`UserId::PEERS`]. `repeated` means that one has failed before.
-    /// Returns `false` if nothing is counted, because the table was emptied. Otherwise the caller
-    /// calls [`Self::end_attempt`] when the attempt has ended.
+    /// Notes that a connection waits until an attempt for its peer may begin, or no longer waits.
+    pub(crate) fn note_waiting(&mut self, group: AttemptGroup, waits: bool) {
+        if let Some(ForPeers { waiting, .. }) = self.for_peers_mut(group) {
+            *waiting = match waits {
+                true => waiting.saturating_add(1),
+                false => waiting.saturating_sub(1),
+            };
+        }
+    }
+
+    /// Begins an attempt. `repeated` means that one for the same entry has failed before. Returns
+    /// `false` if nothing is counted, because the table was emptied. Otherwise the caller calls
+    /// [`Self::end_attempt`] when the attempt has ended.
     ///
     /// # Errors
     ///
-    /// Returns the delay in milliseconds after which to try again, if the user may not have another
-    /// attempt now.
-    pub(crate) fn begin_attempt(&mut self, user: UserId, repeated: bool) -> Result<bool, u32> {
-        let waiting = self.waiting;
-        let Some(counts) = self.counts_of_mut(user) else {
+    /// Returns the delay in milliseconds after which to try again, if the group may not have
+    /// another attempt now.
+    pub(crate) fn begin_attempt(
+        &mut self,
+        group: AttemptGroup,
+        repeated: bool,
+    ) -> Result<bool, u32> {
+        let counts = match group {
+            AttemptGroup::User(user) => self
+                .users
+                .get_mut(&user)
+                .map(|counts| (&mut counts.attempts, counts.unanswered)),
+            group => self
+                .for_peers_mut(group)
+                .map(|counts| (&mut counts.attempts, counts.waiting)),
+        };
+        let Some((attempts, others)) = counts else {
             return Ok(false);
         };
-        if !attempts::may_begin(counts.attempts, repeated) {
-            let waiting = match user {
-                UserId::PEERS => waiting,
-                _ => counts.unanswered,
-            };
-            return Err(attempts::delay_ms(waiting, repeated));
+        if !attempts::may_begin(*attempts, repeated) {
+            return Err(attempts::delay_ms(others, repeated));
         }
-        counts.attempts = counts.attempts.saturating_add(1);
+        *attempts = attempts.saturating_add(1);
         Ok(true)
     }
 
     /// Notes that an attempt has ended, whatever its result is.
-    pub(crate) fn end_attempt(&mut self, user: UserId) {
-        self.change_counts(user, |counts| {
-            counts.attempts = counts.attempts.saturating_sub(1);
-        });
+    pub(crate) fn end_attempt(&mut self, group: AttemptGroup) {
+        match group {
+            AttemptGroup::User(user) => self.change_counts(user, |counts| {
+                counts.attempts = counts.attempts.saturating_sub(1);
+            }),
+            group => {
+                if let Some(ForPeers { attempts, .. }) = self.for_peers_mut(group) {
+                    *attempts = attempts.saturating_sub(1);
+                }
+            }
+        }
     }
 
     /// Changes the counts of a user, and removes them if all are 0 afterwards.
@@ -386,7 +429,7 @@ impl<V> ConnTable<V> {
         // INVARIANT: Empty.
         self.len = 0;
         self.strangers = UserCounts::default();
-        self.waiting = 0;
+        (self.for_peers, self.for_strangers) = Default::default();
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
         let users = core::mem::replace(&mut self.users, RBTree::new());
         let tree = core::mem::replace(&mut self.tree, RBTree::new());

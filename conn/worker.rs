@@ -9,6 +9,7 @@
 use super::{
     info::BATCH,
     path::PathEvent,
+    table::AttemptGroup,
     transport::{
         Endpoint,
         EndpointEvent,
@@ -63,10 +64,11 @@ pub(super) struct Worker {
     failed: bool,
     /// A failure was logged since the connection was last up.
     attempt_logged: bool,
-    /// User for whom the table of connections counts the attempt that is in progress.
-    counted: Option<UserId>,
-    /// The table of connections counts this one as waiting for an attempt for its peer.
-    counted_waiting: bool,
+    /// Group for which the table of connections counts the attempt that is in progress.
+    counted: Option<AttemptGroup>,
+    /// Group in which the table of connections counts this one as waiting for an attempt for its
+    /// peer.
+    counted_waiting: Option<AttemptGroup>,
 }
 
 impl Worker {
@@ -77,7 +79,7 @@ impl Worker {
             failed: false,
             attempt_logged: false,
             counted: None,
-            counted_waiting: false,
+            counted_waiting: None,
         }
     }
 
@@ -305,40 +307,43 @@ impl Connection {
         if attempts && before != outcome.state {
             self.path.tx.lock().idle_path = None;
         }
-        if let Some(user) = worker.counted.take_if(|_| !attempts) {
-            self.node.connections.lock().tree.end_attempt(user);
+        if let Some(group) = worker.counted.take_if(|_| !attempts) {
+            self.node.connections.lock().tree.end_attempt(group);
         }
         let waits_for_place = worker.machine.waits_for_place();
-        if core::mem::replace(&mut worker.counted_waiting, waits_for_place) != waits_for_place {
+        if worker.counted_waiting.is_some() != waits_for_place {
+            let group = worker.counted_waiting.unwrap_or_else(|| self.peer_group());
+            worker.counted_waiting = waits_for_place.then_some(group);
             let mut connections = self.node.connections.lock();
-            connections.tree.note_waiting(waits_for_place);
+            connections.tree.note_waiting(group, waits_for_place);
         }
     }
 
-    /// Counts an attempt to connect: for all peers together if only the peer may need it. Otherwise
-    /// for the user whose program first needed the connection, unless it has been up. Returns 0 if
-    /// the attempt may begin. Otherwise returns the time in milliseconds after which to ask again.
+    /// Counts an attempt to connect: for peers or strangers together if only the peer may need it.
+    /// Otherwise for the user whose program first needed the connection, unless it has been up.
+    /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
+    /// to ask again.
     fn begin_attempt(&self, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
-        let (user, repeated) = if for_peer {
+        let (group, repeated) = if for_peer {
             // A peer that asks is alive, so it does not wait for those that are not.
             let asks = event == Event::Wanted;
-            (UserId::PEERS, worker.machine.has_failed() && !asks)
+            (self.peer_group(), worker.machine.has_failed() && !asks)
         } else {
             let user = self.creator.filter(|user| *user != UserId::PEERS);
             let Some(user) = user.filter(|_| !self.path.has_answered.load(Relaxed)) else {
                 return 0;
             };
-            (user, worker.machine.has_failed())
+            (AttemptGroup::User(user), worker.machine.has_failed())
         };
         let begun = self
             .node
             .connections
             .lock()
             .tree
-            .begin_attempt(user, repeated);
+            .begin_attempt(group, repeated);
         match begun {
             Ok(counted) => {
-                worker.counted = counted.then_some(user);
+                worker.counted = counted.then_some(group);
                 0
             }
             Err(wait_ms) => wait_ms,

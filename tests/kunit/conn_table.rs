@@ -8,6 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
+            AttemptGroup,
             Bounds,
             ConnKey,
             ConnTable,
@@ -246,20 +247,6 @@ mod suite {
     #[test]
     fn peers_over_tcp_count_as_one_user() -> Result {
         let peers = UserId::PEERS;
-        let mut empty = table(64, 64);
-        // Their attempts are also counted for connections of others.
-        for _ in 0..MOST_REPEATED {
-            assert_eq!(empty.begin_attempt(peers, true), Ok(true));
-        }
-        for _ in 0..100 {
-            empty.note_waiting(true);
-        }
-        assert_eq!(empty.begin_attempt(peers, true), Err(200));
-        // One that asks has a place.
-        assert_eq!(empty.begin_attempt(peers, false), Ok(true));
-        empty.note_waiting(false);
-        assert_eq!(empty.begin_attempt(peers, true), Err(198));
-
         let mut table = table(1024, 1024);
         for n in 1..=512 {
             assert_eq!(table.has_many_strangers(), n > 256);
@@ -277,8 +264,34 @@ mod suite {
     }
 
     #[test]
+    fn strangers_delay_no_attempts_for_peers() {
+        let (peers, strangers) = (AttemptGroup::Peers, AttemptGroup::Strangers);
+        let mut table = table(64, 64);
+        for (group, waiting) in [(strangers, 100), (peers, 50)] {
+            // They are also counted for connections of others.
+            for _ in 0..MOST_REPEATED {
+                assert_eq!(table.begin_attempt(group, true), Ok(true));
+            }
+            for _ in 0..waiting {
+                table.note_waiting(group, true);
+            }
+            assert_eq!(table.begin_attempt(group, true), Err(2 * waiting));
+            // One that asks has a place.
+            assert_eq!(table.begin_attempt(group, false), Ok(true));
+            table.note_waiting(group, false);
+            assert_eq!(table.begin_attempt(group, true), Err(2 * waiting - 2));
+        }
+        for _ in 0..2 {
+            table.end_attempt(peers);
+        }
+        assert_eq!(table.begin_attempt(peers, true), Ok(true));
+        assert_eq!(table.begin_attempt(strangers, true), Err(198));
+    }
+
+    #[test]
     fn attempts_are_limited_for_each_user() -> Result {
         let (one, two) = (UserId::new(1), UserId::new(2));
+        let of = AttemptGroup::User;
         let mut table = table(4000, 4000);
         for n in 1..=400 {
             let user = Some(if n <= 300 { one } else { two });
@@ -286,33 +299,33 @@ mod suite {
         }
         // Only first attempts may take all places.
         for _ in 0..MOST_REPEATED {
-            assert_eq!(table.begin_attempt(one, true), Ok(true));
+            assert_eq!(table.begin_attempt(of(one), true), Ok(true));
         }
-        assert_eq!(table.begin_attempt(one, true), Err(600));
+        assert_eq!(table.begin_attempt(of(one), true), Err(600));
         for _ in MOST_REPEATED..MOST {
-            assert_eq!(table.begin_attempt(one, false), Ok(true));
+            assert_eq!(table.begin_attempt(of(one), false), Ok(true));
         }
-        assert_eq!(table.begin_attempt(one, false), Err(75));
-        assert_eq!(table.begin_attempt(two, true), Ok(true));
-        table.end_attempt(one);
-        assert_eq!(table.begin_attempt(one, true), Err(600));
-        assert_eq!(table.begin_attempt(one, false), Ok(true));
+        assert_eq!(table.begin_attempt(of(one), false), Err(75));
+        assert_eq!(table.begin_attempt(of(two), true), Ok(true));
+        table.end_attempt(of(one));
+        assert_eq!(table.begin_attempt(of(one), true), Err(600));
+        assert_eq!(table.begin_attempt(of(one), false), Ok(true));
         // The number of connections does not change that of attempts.
         for _ in 1..=300 {
             table.note_answer(one);
         }
-        assert_eq!(table.begin_attempt(one, false), Err(10));
+        assert_eq!(table.begin_attempt(of(one), false), Err(10));
         for _ in 0..MOST {
-            table.end_attempt(one);
+            table.end_attempt(of(one));
         }
         // Nothing is counted for a user without connections.
         for _ in 1..=300 {
             table.note_removed(one);
         }
-        assert_eq!(table.begin_attempt(one, true), Ok(false));
+        assert_eq!(table.begin_attempt(of(one), true), Ok(false));
         drop(table.take());
-        assert_eq!(table.begin_attempt(two, true), Ok(false));
-        table.end_attempt(two);
+        assert_eq!(table.begin_attempt(of(two), true), Ok(false));
+        table.end_attempt(of(two));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 """Hosts that connect over TCP without need, beside peers with messages."""
 
 import pytest
-from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, wait_for
+from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, lose_filtered, ping, wait_for
 
 pytestmark = [pytest.mark.kinds("rxe"), pytest.mark.pairs("rust-rust")]
 
@@ -38,3 +38,32 @@ def test_silent_strangers_leave_room(pair, tools, guest, tcp):
     silent.wait(60, check=True)
     b.forget("tcp=1")
     ping(tools, a, hosts[1], hosts[0])
+
+
+@pytest.mark.long("release", "debug")
+def test_strangers_do_not_delay_a_peer(pair, guest, tcp):
+    """Hosts that ask for connections and never answer have all places for attempts. A peer that has sent
+    a message before is found again all the same, though it does not ask."""
+    hosts = tcp(0)
+    a, b = pair
+    several = with_strangers(pair, 150)
+    # The peer is a program, and so is each host.
+    b.forget()
+    before = counters(a, guest)
+    lose_filtered(b, b.netdevs[WIRE], f"u32 match ip src 10.60.0.0/24 match ip sport {RDS_TCP_PORT} 0xffff"
+                  " flowid 1:3")
+    try:
+        poking = b.start(["python3", guest / "tcp_poke.py", NODE, RDS_TCP_PORT, *several])
+        # Each attempt lasts for 5 s.
+        wait_for(a, guest, lambda now: now["conn_attempt_failed"] >= before["conn_attempt_failed"] + 130)
+        known = b.start(["python3", guest / "tcp_known.py", hosts[1], hosts[0], RDS_TCP_PORT])
+        known.expect("^gone$", timeout=60)
+        now = counters(a, guest)
+        wait_for(a, guest, lambda later: later["conn_attempt_failed"] >= now["conn_attempt_failed"] + 130)
+        known.write("\n")
+        known.expect("^back$", timeout=30)
+        known.wait(60, check=True)
+        poking.write("", close=True)
+        poking.wait(60, check=True)
+    finally:
+        b.run(f"tc qdisc del dev {b.netdevs[WIRE]} root")
