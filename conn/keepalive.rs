@@ -83,7 +83,8 @@ impl Path {
 }
 
 impl Connection {
-    /// Checks for signs of life of the peer, if something waits for it.
+    /// Checks for signs of life of the peer, if something waits for it. A stream is always checked,
+    /// because this node may wait for the rest of a frame, which is not known here.
     ///
     /// # Context
     ///
@@ -94,7 +95,8 @@ impl Connection {
         let (partial, next_rx) = (rx.has_partial(), rx.next_sequence());
         drop(rx);
         let waits = tx.is_pending() || partial;
-        let Some(link) = tx.link.clone().filter(|_| waits) else {
+        let is_checked = waits || self.is_stream();
+        let Some(link) = tx.link.clone().filter(|_| is_checked) else {
             tx.keepalive.pause();
             return;
         };

@@ -118,7 +118,7 @@ pub(crate) struct LinkActivity {
     pub(crate) offers_for: u64,
     /// The transport itself asks a silent peer for an answer, so no keepalive is sent.
     pub(crate) asks: bool,
-    /// The peer has left a message incomplete for too long.
+    /// The peer has left a message incomplete, or sent nothing at all, for too long.
     pub(crate) has_stopped: bool,
 }
 

@@ -7,7 +7,8 @@
 //! that has no room answers, and is never given up.
 //!
 //! A message that has begun takes memory until it ends. So a peer that stops within one is given
-//! up, too, though its TCP answers.
+//! up, too, though its TCP answers. The same applies to one that sends nothing on a new connection:
+//! every node begins with its congestion map, so this one does not speak RDS.
 //!
 //! Ownership: none, these are numbers. Errors: none.
 
@@ -16,7 +17,7 @@ use super::{
     SECOND, //
 };
 
-/// Time in nanoseconds in which the next frame of a message has to arrive.
+/// Time in nanoseconds in which the first frame, and the next one of a message, have to arrive.
 const LONGEST_PAUSE: u64 = 60 * SECOND;
 
 /// State of the TCP of this node.
@@ -31,7 +32,7 @@ pub(crate) struct TcpSigns {
 /// State of the receive side of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamSigns {
-    /// Number of frames that were received.
+    /// Number of frames that were received. 0 only before the first one.
     pub(crate) frames: u32,
     /// A message has begun and not ended.
     pub(crate) is_incomplete: bool,
@@ -62,10 +63,11 @@ impl TcpWatch {
         has_answered || !signs.owes
     }
 
-    /// Returns `true` if the peer has left a message incomplete for too long. `now` is a monotonic
-    /// time in nanoseconds.
+    /// Returns `true` if the peer has left a message incomplete, or sent nothing at all, for too
+    /// long. `now` is a monotonic time in nanoseconds.
     pub(crate) fn has_stopped(&mut self, signs: &StreamSigns, now: u64) -> bool {
-        if !signs.is_incomplete || signs.starves {
+        let is_due = signs.is_incomplete || signs.frames == 0;
+        if !is_due || signs.starves {
             self.frames = Unchanged::new();
             return false;
         }

@@ -123,7 +123,7 @@ pub(super) struct Reader {
     /// Buffer of the frame, or of the next one.
     buf: Option<BufMut>,
     pub(super) acked_by: AckedBy,
-    /// Frames that were received.
+    /// Frames that were received. 0 only before the first one.
     pub(super) frames: u32,
     /// A message was received.
     has_message: bool,
@@ -179,7 +179,7 @@ impl Reader {
     ) -> ReadStop {
         for _ in 0..budget {
             match self.frame(socket, connection, pools) {
-                Ok(()) => self.frames = self.frames.wrapping_add(1),
+                Ok(()) => self.frames = self.frames.wrapping_add(1).max(1),
                 Err(stop) => {
                     if stop == ReadStop::NoMemory {
                         counters.inc(TcpCounter::RxAllocWait);

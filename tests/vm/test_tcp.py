@@ -438,14 +438,16 @@ def test_strangers_leave_room(pair, tools, guest, tcp):
 
 @pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
-def test_a_message_that_does_not_end(pair, guest, tcp):
-    """A peer whose TCP answers stops within a message. It is given up after a minute."""
+@pytest.mark.parametrize("count", (100, 20000))
+def test_a_message_that_does_not_end(pair, guest, tcp, count):
+    """A peer whose TCP answers stops within the first frame of a message, or a later one. It is given up
+    after a minute."""
     hosts = tcp(1)
     a, b = pair
     b.forget()
     before = counters(a, guest)["conn_keepalive_timeout"]
     begun = time.monotonic()
-    peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, 20000])
+    peer = b.start(["python3", guest / "tcp_half.py", hosts[1], hosts[0], RDS_TCP_PORT, count])
     peer.wait(120, check=True)
     assert 55 < time.monotonic() - begun < 100
     assert counters(a, guest)["conn_keepalive_timeout"] > before

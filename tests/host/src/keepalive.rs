@@ -513,4 +513,7 @@ fn a_peer_that_stops_within_a_message_is_given_up() {
     snapshot.activity.has_stopped = true;
     // Not even without a limit on the silence.
     assert_eq!(Looks::new(0).check(&snapshot), GiveUp);
+    // A frame that has arrived in part is not known to the connection, for which nothing waits.
+    snapshot.waits = false;
+    assert_eq!(Looks::new(30).check(&snapshot), GiveUp);
 }

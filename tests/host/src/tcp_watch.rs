@@ -46,6 +46,21 @@ fn an_incomplete_message_has_to_go_on() {
 }
 
 #[test]
+fn a_peer_has_to_send_a_first_frame() {
+    let silent = |_| StreamSigns {
+        frames: 0,
+        is_incomplete: false,
+        ..STOPPED
+    };
+    assert_eq!(stops_after(silent), Some(60));
+    let late = |second| StreamSigns {
+        frames: u32::from(second >= 59),
+        ..silent(second)
+    };
+    assert_eq!(stops_after(late), None);
+}
+
+#[test]
 fn a_node_without_memory_waits_for_itself() {
     let starves = |second| StreamSigns {
         starves: second < 500,
