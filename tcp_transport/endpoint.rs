@@ -7,7 +7,6 @@ use super::{
         Role,
         TcpContext, //
     },
-    counters::TcpCounter,
     link::TcpLink,
     tcp::Tcp, //
 };
@@ -189,12 +188,9 @@ impl Request for IncomingStream {
         Ok(endpoint)
     }
 
-    /// Only a connection that has ended rejects it.
+    /// Only the end of the module rejects it. Nothing counts that, because the counters end, too.
     fn reject(&mut self, _: &Connection) {
-        if let Some(endpoint) = self.endpoint.take() {
-            let counters = &endpoint.context.transport.counters;
-            counters.inc(TcpCounter::ListenRefused);
-        }
+        self.endpoint = None;
         self.socket = None;
     }
 }
