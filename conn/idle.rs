@@ -209,6 +209,11 @@ impl Node {
             }
             return closed;
         }
+        if waited && connection.path.peer_may_wait.load(Relaxed) {
+            if let Some(transport) = self.transports.get(connection.key.transport) {
+                transport.lose_request(&connection.key);
+            }
+        }
         // The peer has to send the request again. C RDS does so as soon as a connection is closed.
         connection.reject_request();
         // The waiters look up the connection that exists now.

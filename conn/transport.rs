@@ -8,6 +8,7 @@
 
 use super::{
     event_mask::EventMask,
+    key::ConnKey,
     Connection,
     TxQueue, //
 };
@@ -340,6 +341,14 @@ pub(crate) trait Transport: Send + Sync {
     ///
     /// Process context.
     fn for_each_pools(&self, _each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {}
+
+    /// Counts and logs that a connection was forgotten whose peer may have something to send, and
+    /// may not ask for another one.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    fn lose_request(&self, _key: &ConnKey) {}
 
     /// Creates an endpoint, which starts to prepare its connection request.
     ///

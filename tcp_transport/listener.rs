@@ -10,7 +10,7 @@
 //! C RDS counts a message as delivered when the local TCP has it, and may ask only once for a
 //! connection. So if there is no room for a connection, sockets with messages and requests to
 //! connect are kept until there is. Their number is limited, too. What is dropped beyond that is
-//! counted as lost.
+//! counted as lost, and so are requests whose connections are forgotten for others.
 
 use super::{
     counters::TcpCounter,
@@ -352,19 +352,12 @@ impl TcpAcceptor {
         if is_one_too_many {
             return match embryo.is_refused(&mut waiting.beginning) {
                 true => counters.inc(TcpCounter::ListenRefused),
-                false => self.lose(&key),
+                false => self.transport.lose(&key),
             };
         }
         if waiting.embryos.push_within_capacity(embryo).is_err() {
-            self.lose(&key);
+            self.transport.lose(&key);
         }
-    }
-
-    /// Counts and logs that a socket is dropped with messages, or that a request is forgotten.
-    #[cold]
-    fn lose(&self, key: &ConnKey) {
-        self.transport.counters.inc(TcpCounter::ListenLost);
-        pr_info_ratelimited!("{}: messages or a request are lost, too many wait\n", key);
     }
 
     /// Makes the connection of a peer connect. Returns `false` if there is none now.
@@ -386,11 +379,11 @@ impl TcpAcceptor {
     fn keep_wake(&self, wakes: &mut KVec<ConnKey>, key: ConnKey) {
         if wakes.len() >= WAKES {
             if let Ok(oldest) = wakes.remove(0) {
-                self.lose(&oldest);
+                self.transport.lose(&oldest);
             }
         }
         if wakes.push_within_capacity(key).is_err() {
-            self.lose(&key);
+            self.transport.lose(&key);
         }
     }
 
@@ -425,7 +418,7 @@ impl TcpAcceptor {
                     continue;
                 }
                 Verdict::Done => {}
-                Verdict::Park => self.lose(&embryo.key),
+                Verdict::Park => self.transport.lose(&embryo.key),
                 Verdict::Drop(counter) => self.transport.counters.inc(counter),
             }
             parked = parked.saturating_sub(usize::from(embryo.is_parked));

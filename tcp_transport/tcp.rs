@@ -3,11 +3,16 @@
 //! State that all endpoints share: memory of messages, queue of work, and counters.
 
 use super::{
-    counters::TcpCounters,
+    counters::{
+        TcpCounter,
+        TcpCounters, //
+    },
     tunables::TcpTunables, //
 };
 use crate::{
+    conn::ConnKey,
     kapi::{
+        print::pr_info_ratelimited,
         shrinker::Shrinker,
         sync::OwnedQueue, //
     },
@@ -60,5 +65,13 @@ impl Tcp {
     /// Returns the pools of all messages. Any context.
     pub(super) fn memory(&self) -> &Arc<Pools> {
         self.memory.pools()
+    }
+
+    /// Counts and logs that a socket is dropped with messages, or that a request is forgotten.
+    /// Process context.
+    #[cold]
+    pub(super) fn lose(&self, key: &ConnKey) {
+        self.counters.inc(TcpCounter::ListenLost);
+        pr_info_ratelimited!("{}: messages or a request are lost, too many wait\n", key);
     }
 }

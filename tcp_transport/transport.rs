@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     conn::{
+        ConnKey,
         Connection,
         Endpoint,
         Transport, //
@@ -63,6 +64,10 @@ impl Transport for Tcp {
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
         each(&"tcp", self.memory());
+    }
+
+    fn lose_request(&self, key: &ConnKey) {
+        self.lose(key);
     }
 
     fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {

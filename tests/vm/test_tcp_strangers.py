@@ -88,3 +88,18 @@ def test_a_silent_stranger_is_given_up(pair, guest, tcp):
     assert counters(a, guest)["conn_keepalive_timeout"] > before
     silent.write("", close=True)
     silent.wait(60, check=True)
+
+
+@pytest.mark.long("release", "debug")
+def test_a_forgotten_request_is_counted(pair, guest, tcp):
+    """A limit is near, so hosts that asked for a connection and cannot be reached are forgotten."""
+    tcp(0)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=16", "idle_secs=2")
+    several = with_strangers(pair, 16)
+    # Nobody listens there.
+    b.forget()
+    before = counters(a, guest)
+    b.run(["python3", guest / "tcp_parked.py", NODE, RDS_TCP_PORT, 0, *several])
+    now = wait_for(a, guest, lambda now: now["tcp_listen_lost"] >= before["tcp_listen_lost"] + 2)
+    assert now["conn_gc"] > before["conn_gc"]
