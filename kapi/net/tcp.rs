@@ -218,9 +218,11 @@ impl TcpSocket {
     /// Sets what all sockets of connections have: no delay of short segments, keepalive, and limits
     /// on the time for which a peer may be silent.
     fn tune(&self) {
-        // TCP sends again, and asks for room, at least so often. No user timeout is set: it would
-        // also end a connection whose peer answers and has no room.
-        const RTO_MAX_MS: c_uint = 5000;
+        // TCP sends again, and asks for room, at least so often. It gives a peer up that has taken
+        // back its window and is silent for more than twice this time. With less it would do so
+        // before the caller. No user timeout is set: it would also end a connection whose peer
+        // answers and has no room.
+        const RTO_MAX_MS: c_uint = 10_000;
         const SYN_RETRIES: c_int = 2;
         // SAFETY: By the type invariants the socket is alive.
         unsafe { bindings::rds_rust_tcp_tune(self.raw.as_ptr(), RTO_MAX_MS, SYN_RETRIES) };
