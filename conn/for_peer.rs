@@ -73,6 +73,16 @@ impl Connection {
         }
     }
 
+    /// Returns `true` if a message was ever sent or received.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock that is below `Path::tx`.
+    pub(crate) fn is_used(&self) -> bool {
+        let tx = self.path.tx.lock();
+        !tx.queue.state.is_unused() || !self.path.rx.lock().is_unused()
+    }
+
     /// Looks for a first message of the peer over TCP, which then is no stranger any more. Returns
     /// `true` if one has arrived.
     ///

@@ -6,8 +6,8 @@
 //! first byte of the connection, in 64 bits, and are forgotten with it: sequence numbers of one TCP
 //! connection mean nothing on another.
 //!
-//! Ownership: the caller has the memory for the marks. Errors: none; a full set takes no mark, so
-//! the link has to wait.
+//! Ownership: the caller has the memory for the marks, and may replace it. Errors: none; a full set
+//! takes no mark, so the link has to wait.
 
 /// End of a message in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct StreamMark {
 }
 
 /// The marks of messages that TCP has not acknowledged, in order. Their memory is passed to each
-/// call, always the same.
+/// call: the same as before, or that of [`Marks::relocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marks {
     first: usize,
@@ -67,6 +67,15 @@ impl Marks {
 
     fn at(&self, index: usize, len: usize) -> Option<usize> {
         self.first.wrapping_add(index).checked_rem(len)
+    }
+
+    /// Copies the marks to other memory, which has at least as many places.
+    pub(crate) fn relocate(&mut self, from: &[StreamMark], to: &mut [StreamMark]) {
+        for (index, place) in to.iter_mut().enumerate().take(self.count) {
+            let mark = self.at(index, from.len()).and_then(|at| from.get(at));
+            *place = mark.copied().unwrap_or_default();
+        }
+        self.first = 0;
     }
 
     /// Notes that TCP has taken `bytes`. They end message `sequence`, if that is not 0.

@@ -13,6 +13,7 @@ use super::{
         Reader, //
     },
     stage::{
+        large_ring,
         FrameStage,
         Staged, //
     },
@@ -100,6 +101,8 @@ pub(super) struct Io {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     is_up: bool,
+    /// There is memory to carry many messages.
+    has_grown: bool,
     /// Reading waits for memory.
     starves: bool,
     watch: TcpWatch,
@@ -174,9 +177,10 @@ impl TcpContext {
         let carries = role != Role::WakeUp;
         let io = Io {
             socket: None,
-            reader: Reader::new(carries)?,
+            reader: Reader::new(),
             writer: Writer::new(carries)?,
             is_up: false,
+            has_grown: false,
             starves: false,
             watch: TcpWatch::new(),
         };
@@ -280,6 +284,10 @@ impl TcpContext {
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
         io.starves = stop == ReadStop::NoMemory;
         connection.flush_ack();
+        if !io.has_grown && connection.is_used() {
+            // Without memory the socket works, too, and the next run tries again.
+            io.has_grown = self.grow(&mut io.reader, &mut io.writer).is_ok();
+        }
         let sent = io.writer.run(socket, &self.stage, counters);
         self.look_for_acks(io);
         let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
@@ -304,6 +312,17 @@ impl TcpContext {
                 self.lose();
             }
         }
+    }
+
+    /// Allocates the memory to carry many messages. Anybody can make this node have a socket, so
+    /// new ones have little. Fails only with `ENOMEM`. May sleep.
+    fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
+        reader.grow()?;
+        writer.grow()?;
+        let mut ring = large_ring()?;
+        // The earlier memory is dropped without the lock.
+        self.stage.lock().grow(&mut ring);
+        Ok(())
     }
 
     /// Returns a number that changes if the peer is active, and `true` if it has left a message

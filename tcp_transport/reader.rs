@@ -71,7 +71,8 @@ pub(super) enum AckedBy {
     Tcp,
 }
 
-/// Bytes that were read from the socket, and not used yet.
+/// Bytes that were read from the socket, and not used yet. Without memory they are not read before
+/// they are used.
 struct Window {
     bytes: KVec<u8>,
     at: usize,
@@ -82,7 +83,7 @@ impl Window {
     /// Reads up to the length of `to`, which is not 0.
     fn read(&mut self, socket: &TcpSocket, to: &mut [u8]) -> TcpRead {
         if self.at >= self.end {
-            if to.len() >= DIRECT {
+            if to.len() >= DIRECT || self.bytes.is_empty() {
                 return socket.recv(to);
             }
             (self.at, self.end) = (0, 0);
@@ -130,13 +131,11 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Creates the receive side of a new socket, without memory unless it carries messages. Fails
-    /// only with `ENOMEM`. May sleep.
-    pub(super) fn new(carries: bool) -> Result<Self> {
-        let window = if carries { WINDOW } else { 0 };
-        Ok(Self {
+    /// Creates the receive side of a new socket.
+    pub(super) const fn new() -> Self {
+        Self {
             window: Window {
-                bytes: KVec::from_elem(0, window, GFP_KERNEL)?,
+                bytes: KVec::new(),
                 at: 0,
                 end: 0,
             },
@@ -147,7 +146,15 @@ impl Reader {
             acked_by: AckedBy::Unknown,
             frames: 0,
             has_message: false,
-        })
+        }
+    }
+
+    /// Allocates the window. Fails only with `ENOMEM`, and then reads more slowly. May sleep.
+    pub(super) fn grow(&mut self) -> Result {
+        if self.window.bytes.is_empty() {
+            self.window.bytes = KVec::from_elem(0, WINDOW, GFP_KERNEL)?;
+        }
+        Ok(())
     }
 
     /// Returns the numbers of bytes that have not arrived: of the next header, and of the payload

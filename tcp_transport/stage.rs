@@ -21,6 +21,25 @@ use kernel::prelude::*;
 /// Maximum number of frames.
 const FRAMES: usize = 128;
 
+/// The same before [`FrameStage::grow`].
+const FEW_FRAMES: usize = 16;
+
+/// Memory for the frames.
+pub(super) type StageRing = KVec<Option<Staged>>;
+
+/// Allocates memory for [`FrameStage::grow`]. Fails only with `ENOMEM`. May sleep.
+pub(super) fn large_ring() -> Result<StageRing> {
+    ring(FRAMES)
+}
+
+fn ring(frames: usize) -> Result<StageRing> {
+    let mut ring = KVec::with_capacity(frames, GFP_KERNEL)?;
+    for _ in 0..frames {
+        ring.push(None, GFP_KERNEL)?;
+    }
+    Ok(ring)
+}
+
 /// A frame in the stream.
 pub(super) struct Staged {
     header: Option<HeaderBytes>,
@@ -49,7 +68,7 @@ impl Staged {
 
 /// The frames that wait, oldest first.
 pub(super) struct FrameStage {
-    ring: KVec<Option<Staged>>,
+    ring: StageRing,
     first: usize,
     count: usize,
     outgoing: Outgoing,
@@ -59,13 +78,8 @@ impl FrameStage {
     /// Creates an empty stage, with room only for a socket that carries messages. Fails only with
     /// `ENOMEM`. May sleep.
     pub(super) fn new(carries: bool) -> Result<Self> {
-        let frames = if carries { FRAMES } else { 0 };
-        let mut ring = KVec::with_capacity(frames, GFP_KERNEL)?;
-        for _ in 0..frames {
-            ring.push(None, GFP_KERNEL)?;
-        }
         Ok(Self {
-            ring,
+            ring: ring(if carries { FEW_FRAMES } else { 0 })?,
             first: 0,
             count: 0,
             outgoing: Outgoing::new(),
@@ -79,7 +93,23 @@ impl FrameStage {
 
     /// Returns the number of frames for which there is room.
     pub(super) fn room(&self) -> usize {
-        FRAMES.saturating_sub(self.count)
+        self.ring.len().saturating_sub(self.count)
+    }
+
+    /// Moves the frames to another memory with at least as many places, in exchange for their own.
+    pub(super) fn grow(&mut self, ring: &mut StageRing) {
+        let count = self.count.min(ring.len());
+        for place in ring.iter_mut().take(count) {
+            *place = self.pop();
+        }
+        core::mem::swap(&mut self.ring, ring);
+        (self.first, self.count) = (0, count);
+    }
+
+    /// Returns the index of the frame behind `count` others.
+    fn at(&self, count: usize) -> Option<usize> {
+        let at = self.first.wrapping_add(count);
+        at.checked_rem(self.ring.len())
     }
 
     /// Adds a frame.
@@ -92,7 +122,7 @@ impl FrameStage {
         // CAST: a header has 48 bytes.
         let len = item.len.checked_sub(Header::LEN as u32).ok_or(EINVAL)?;
         let piece = self.outgoing.push(header, len).map_err(|_| EINVAL)?;
-        let at = self.first.wrapping_add(self.count) % FRAMES;
+        let at = self.at(self.count).ok_or(EINVAL)?;
         let place = self.ring.get_mut(at).filter(|place| place.is_none());
         *place.ok_or(EINVAL)? = Some(Staged {
             header: piece.header,
@@ -107,7 +137,7 @@ impl FrameStage {
     /// Takes the oldest frame.
     pub(super) fn pop(&mut self) -> Option<Staged> {
         let frame = self.ring.get_mut(self.first)?.take()?;
-        self.first = self.first.wrapping_add(1) % FRAMES;
+        self.first = self.at(1).unwrap_or(0);
         self.count = self.count.saturating_sub(1);
         Some(frame)
     }

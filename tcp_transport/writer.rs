@@ -33,6 +33,9 @@ const BATCH: usize = SendBatch::PIECES / 2;
 /// Number of messages that TCP may have and has not acknowledged.
 const MARKS: usize = 2048;
 
+/// The same before [`Writer::grow`].
+const FEW_MARKS: usize = 2 * BATCH;
+
 /// The send side of an endpoint.
 pub(super) struct Writer {
     /// Frames that were taken from the stage, of which TCP has some bytes.
@@ -64,7 +67,7 @@ impl Writer {
     /// Creates the send side of a new socket, without memory unless it carries messages. Fails only
     /// with `ENOMEM`. May sleep.
     pub(super) fn new(carries: bool) -> Result<Self> {
-        let (frames, marks) = if carries { (BATCH, MARKS) } else { (0, 0) };
+        let (frames, marks) = if carries { (BATCH, FEW_MARKS) } else { (0, 0) };
         Ok(Self {
             batch: KVec::with_capacity(frames, GFP_KERNEL)?,
             at: 0,
@@ -73,6 +76,16 @@ impl Writer {
             memory: KVVec::from_elem(StreamMark::default(), marks, GFP_KERNEL)?,
             acked: 0,
         })
+    }
+
+    /// Makes room for all marks. Fails only with `ENOMEM`, and then sends more slowly. May sleep.
+    pub(super) fn grow(&mut self) -> Result {
+        if self.memory.len() < MARKS {
+            let mut memory = KVVec::from_elem(StreamMark::default(), MARKS, GFP_KERNEL)?;
+            self.marks.relocate(&self.memory, &mut memory);
+            self.memory = memory;
+        }
+        Ok(())
     }
 
     /// Begins a connection whose first byte has the number `una`.

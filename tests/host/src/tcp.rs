@@ -252,13 +252,19 @@ proptest! {
     fn marks_follow_the_acknowledgements(
         first: u32,
         steps in prop::collection::vec((0u32..100_000, any::<bool>(), 0u32..150_000), 1..200),
+        more_memory_after in 0usize..200,
     ) {
-        let mut memory = [StreamMark::default(); 16];
+        let mut memory = vec![StreamMark::default(); 16];
         let mut marks = Marks::new(first);
         let mut noted: VecDeque<Noted> = VecDeque::new();
         let (mut given, mut acked, mut sequence) = (0u64, 0u64, 0);
         let (mut begin, mut end) = (first, first);
-        for (bytes, ends, more) in steps {
+        for (step, (bytes, ends, more)) in steps.into_iter().enumerate() {
+            if step == more_memory_after {
+                let mut larger = vec![StreamMark::default(); 24];
+                marks.relocate(&memory, &mut larger);
+                memory = larger;
+            }
             prop_assert_eq!(marks.has_room(&memory, 1), noted.len() < memory.len());
             let ends = ends && noted.len() < memory.len();
             sequence += u64::from(ends);
