@@ -80,6 +80,12 @@ pub(crate) trait FrameSink {
     /// Returns the fragment size.
     fn fragment(&self) -> FragmentSize;
 
+    /// Returns the fragment size for a message whose buffers have fragments of `cut`.
+    #[inline]
+    fn fragment_of(&self, _cut: FragmentSize) -> FragmentSize {
+        self.fragment()
+    }
+
     /// Returns the pools that provide buffers for frames.
     fn pools(&self) -> &Pools;
 
@@ -460,7 +466,7 @@ fn message_frame(
     let Some(message) = queue.unsent.front_mut() else {
         return Added::Nothing;
     };
-    let size = sink.fragment();
+    let size = sink.fragment_of(message.cut());
     let first = message.fragment == 0;
     let Some(part) = wire::fragment(message.len, message.fragment, size) else {
         return Added::Failed(XmitError::Frame);

@@ -281,6 +281,12 @@ impl Message {
         Ok(Frame::of_copy(copy))
     }
 
+    /// Returns the fragment size of the message's own buffers.
+    #[inline]
+    pub(crate) fn cut(&self) -> FragmentSize {
+        self.cut
+    }
+
     /// Completes the frame of [`Self::next_frame`] with its header. Returns the buffer to post. The
     /// fragment after it is the next one. `None` if the buffer has no room for a header, which no
     /// pool provides.

@@ -176,6 +176,12 @@ impl FrameSink for StagedFrames<'_> {
         FragmentSize::K8
     }
 
+    /// The stream has no fragments. So no message needs other buffers than its own, and none stops
+    /// half way for lack of memory, for which the peer would give this node up.
+    fn fragment_of(&self, cut: FragmentSize) -> FragmentSize {
+        cut
+    }
+
     fn pools(&self) -> &Pools {
         self.context.transport.memory()
     }

@@ -2,8 +2,8 @@
 """RDS over TCP without memory."""
 
 import pytest
-from faults import faults_within, place_in_kernel, place_of_rust
-from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, unchanged, under_load, wait_for
+from faults import faults, faults_within, place_in_kernel, place_of_rust
+from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, ports, unchanged, under_load, wait_for
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -86,3 +86,24 @@ def test_a_teardown_finds_no_memory(pair, guest, tcp):
         now = wait_for(a, guest, lambda now: now["tcp_drain_lost"] > before["tcp_drain_lost"])
     assert now["tcp_drain_lost"] <= before["tcp_drain_lost"] + 48 + sent
     peer.wait(60, check=True)
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_messages_in_small_pieces_need_no_other_buffers(pair, tools, guest, tcp):
+    """There are no buffers of 8 KiB when messages are queued, so they are cut smaller. They are sent as
+    they are."""
+    hosts = tcp(0)
+    a, b = pair
+    ping(tools, a, hosts[1], hosts[0])
+    before, dropped = counters(a, guest), counters(b, guest)["recv_drop_no_sock"]
+    count = 8
+    with faults(a, "fail_page_alloc", min_order=2, probability=100):
+        sending = a.start(["python3", guest / "fill.py", hosts[0], hosts[1], ports(), 1 << 20, count])
+        wait_for(b, guest, lambda now: now["recv_drop_no_sock"] >= dropped + count)
+        now = counters(a, guest)
+    assert now["ib_pool_refused_memory"] > before["ib_pool_refused_memory"]
+    unchanged(before, now, "tcp_tx_alloc_wait", "conn_reset")
+    sending.write("", close=True)
+    sending.wait(60, check=True)
