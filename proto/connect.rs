@@ -299,8 +299,11 @@ impl Machine {
         let watchdog = Action::Arm(inputs.timing.watchdog_ms.max(1));
         match (self.state, event) {
             (State::Down, Event::Wanted) => self.prepare(inputs),
-            // Something of this node waits now, or the peer has just shown that it lives.
-            (State::Waiting, Event::Wanted) if self.waits_for_place && inputs.wait_ms == 0 => {
+            // Something of this node waits now, or the peer has just shown that it lives. If the
+            // attempt has to wait all the same, the time of the one for the peer does not matter.
+            (State::Waiting, Event::Wanted)
+                if self.waits_for_place && (inputs.wait_ms == 0 || !inputs.for_peer) =>
+            {
                 self.prepare(inputs)
             }
             (

@@ -433,7 +433,17 @@ fn an_attempt_for_the_peer_waits_for_its_place() {
     let outcome = machine.handle(Event::Wanted, &full);
     assert_eq!((outcome.state, delay(outcome)), (State::Waiting, None));
     assert!(machine.waits_for_place());
-    // A message of this node needs none.
+    // A message of this node needs none. If its user has no place, the time for that counts.
+    let of_user = Inputs {
+        wait_ms: 10,
+        ..inputs(true, true, u32::MAX)
+    };
+    let mut waiting = machine.clone();
+    for delay_ms in [Some(10), None] {
+        let outcome = waiting.handle(Event::Wanted, &of_user);
+        assert_eq!((outcome.state, delay(outcome)), (State::Waiting, delay_ms));
+        assert!(!waiting.waits_for_place());
+    }
     let outcome = machine.handle(Event::Wanted, &inputs(true, true, 0));
     assert_eq!(outcome.state, State::Preparing);
     assert!(!machine.waits_for_place());
