@@ -23,9 +23,10 @@ pub(crate) struct TcpProgress {
     pub(crate) header_left: u64,
     /// Bytes of the payload that have not arrived.
     pub(crate) payload_left: u64,
-    /// First byte of the last message that was given to TCP.
+    /// First byte behind the message before the last one that was given to TCP. Maps and
+    /// acknowledgements may precede the last one.
     pub(crate) last_begin: u32,
-    /// First byte behind that message.
+    /// First byte behind the last message.
     pub(crate) last_end: u32,
     /// First byte that the peer's TCP has not acknowledged.
     pub(crate) una: u32,

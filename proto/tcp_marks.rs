@@ -47,8 +47,8 @@ impl Marks {
         }
     }
 
-    /// Returns the numbers of the first byte of the last message that TCP has whole, and of the
-    /// first one behind it.
+    /// Returns the numbers of the first byte behind the last message but one that TCP has whole,
+    /// and of the first one behind the last.
     pub(crate) fn last(&self) -> (u32, u32) {
         // CAST: numbers of TCP are modulo 2^32.
         let number = |at: u64| self.una.wrapping_sub(self.acked.wrapping_sub(at) as u32);

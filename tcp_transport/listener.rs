@@ -85,7 +85,8 @@ const EMBRYOS: usize = 64;
 const OF_PEER: usize = 8;
 
 /// Number of sockets with messages that wait for room for a connection, beside [`EMBRYOS`]. So they
-/// do not keep others from being accepted. TCP takes some 64 KiB for each, and then makes it wait.
+/// do not keep others from being accepted. TCP takes some 64 KiB for each, or what its settings
+/// allow, and then makes it wait.
 const PARKED: usize = 256;
 
 /// Number of requests to connect that wait for room for a connection.

@@ -12,7 +12,8 @@ use kernel::prelude::*;
 
 /// The settings in `/proc/sys/net/rds/tcp`, with the names that they have on C RDS.
 pub(crate) struct TcpTunables {
-    /// Sizes in bytes of the buffers of a socket. 0: TCP chooses and adapts the size.
+    /// Sizes in bytes of the buffers of a socket. 0: TCP chooses and adapts the size. Sockets that
+    /// wait for a connection have them, too, and anybody can fill those.
     sndbuf: Setting,
     rcvbuf: Setting,
 }

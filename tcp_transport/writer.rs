@@ -98,8 +98,8 @@ impl Writer {
         self.marks.has_room(&self.memory, BATCH)
     }
 
-    /// Returns the numbers of the first byte of the last message that TCP has, and of the first one
-    /// behind it.
+    /// Returns the numbers of the first byte behind the last message but one that TCP has, and of
+    /// the first one behind the last.
     pub(super) fn last(&self) -> (u32, u32) {
         self.marks.last()
     }
