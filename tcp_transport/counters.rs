@@ -45,7 +45,7 @@ counters! {
     /// memory.
     ListenFailed => "tcp_listen_failed",
     /// Connections of peers that were dropped with messages, and requests to connect that were
-    /// forgotten, because too many waited for room.
+    /// forgotten, because too many waited.
     ListenLost => "tcp_listen_lost",
     /// Bytes that a teardown has not received, though the local TCP has acknowledged them.
     DrainLost => "tcp_drain_lost",
