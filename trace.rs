@@ -3,7 +3,8 @@
 //! The tracepoints `rds:*`. All functions may be called in any context.
 //!
 //! While a tracepoint is disabled, a function only reads its key: it calls nothing, and converts
-//! nothing.
+//! nothing. Events of each message get their fields from a closure, which runs only if the
+//! tracepoint is enabled.
 //!
 //! C header: `bindings/rds_trace.h`. The C functions take plain values, so calls need no `unsafe`.
 
@@ -23,6 +24,7 @@ use crate::{
 use core::net::Ipv6Addr;
 
 /// Identity of a connection in a trace event.
+#[derive(Clone, Copy)]
 pub(crate) struct Conn {
     laddr: Ipv6Addr,
     faddr: Ipv6Addr,
@@ -104,4 +106,67 @@ pub(crate) fn congestion(addr: Ipv6Addr, port: u16, full: bool) {
         };
         bindings::rds_rust_trace_port(addr, port, full);
     }
+}
+
+/// Calls `f` in a function of its own, so that the code for a disabled tracepoint stays small.
+#[cold]
+#[inline(never)]
+fn out_of_line(f: impl FnOnce()) {
+    f();
+}
+
+/// A message in a trace event. Its ports are from the sender to the receiver at either end.
+pub(crate) struct TracedMsg {
+    pub(crate) conn: Conn,
+    /// Number of the transport.
+    pub(crate) transport: u8,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    pub(crate) bytes: u32,
+    /// Sequence number, or 0 on the loop transport.
+    pub(crate) sequence: u64,
+}
+
+impl TracedMsg {
+    fn raw(&self) -> bindings::rds_trace_message {
+        bindings::rds_trace_message {
+            sequence: self.sequence,
+            bytes: self.bytes,
+            sport: self.sport,
+            dport: self.dport,
+            transport: self.transport,
+        }
+    }
+}
+
+macro_rules! message_events {
+    ($($(#[$doc:meta])* $name:ident, $is_enabled:ident => $fire:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(message: impl FnOnce() -> Option<TracedMsg>) {
+            if tracepoints::$is_enabled() {
+                out_of_line(|| {
+                    if let Some(message) = message() {
+                        bindings::$fire(message.conn.raw(), message.raw());
+                    }
+                });
+            }
+        }
+    )*};
+}
+
+message_events! {
+    /// Traces `rds:rds_msg_queued`: a message is in the send queue of its connection, or will be
+    /// delivered on this node.
+    msg_queued, msg_queued_enabled => rds_rust_trace_queued;
+    /// Traces `rds:rds_msg_posted`: the last fragment of a message is in a frame of the link.
+    msg_posted, msg_posted_enabled => rds_rust_trace_posted;
+    /// Traces `rds:rds_msg_acked`: the peer has acknowledged a message.
+    msg_acked, msg_acked_enabled => rds_rust_trace_acked;
+    /// Traces `rds:rds_msg_received`: all of a new message has arrived from a peer.
+    msg_received, msg_received_enabled => rds_rust_trace_received;
+    /// Traces `rds:rds_msg_delivered`: a message is in the receive queue of its socket.
+    msg_delivered, msg_delivered_enabled => rds_rust_trace_delivered;
+    /// Traces `rds:rds_msg_read`: a program has read a message.
+    msg_read, msg_read_enabled => rds_rust_trace_read;
 }

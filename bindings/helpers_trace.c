@@ -23,3 +23,33 @@ void rds_rust_trace_port(struct rds_trace_addr addr, u16 port, bool full)
 {
 	trace_rds_congestion(&addr, port, full);
 }
+
+void rds_rust_trace_queued(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_queued(&conn, &message);
+}
+
+void rds_rust_trace_posted(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_posted(&conn, &message);
+}
+
+void rds_rust_trace_acked(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_acked(&conn, &message);
+}
+
+void rds_rust_trace_received(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_received(&conn, &message);
+}
+
+void rds_rust_trace_delivered(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_delivered(&conn, &message);
+}
+
+void rds_rust_trace_read(struct rds_trace_conn conn, struct rds_trace_message message)
+{
+	trace_rds_msg_read(&conn, &message);
+}

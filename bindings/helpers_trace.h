@@ -32,9 +32,25 @@ enum rds_trace_removed {
 	RDS_TRACE_FORGOTTEN = 255,
 };
 
+/* A message, beside its connection. */
+struct rds_trace_message {
+	u64 sequence;
+	u32 bytes;
+	u16 sport;
+	u16 dport;
+	u8 transport;
+};
+
 void rds_rust_trace_state(struct rds_trace_conn conn, u8 event, u8 from, u8 to);
 void rds_rust_trace_dropped(struct rds_trace_conn conn, u32 reason, u64 count);
 void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code);
 void rds_rust_trace_port(struct rds_trace_addr addr, u16 port, bool full);
+
+void rds_rust_trace_queued(struct rds_trace_conn conn, struct rds_trace_message message);
+void rds_rust_trace_posted(struct rds_trace_conn conn, struct rds_trace_message message);
+void rds_rust_trace_acked(struct rds_trace_conn conn, struct rds_trace_message message);
+void rds_rust_trace_received(struct rds_trace_conn conn, struct rds_trace_message message);
+void rds_rust_trace_delivered(struct rds_trace_conn conn, struct rds_trace_message message);
+void rds_rust_trace_read(struct rds_trace_conn conn, struct rds_trace_message message);
 
 #endif

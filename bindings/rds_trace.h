@@ -97,6 +97,51 @@ TRACE_EVENT(rds_congestion,
 		  __entry->full ? "congested" : "has room")
 );
 
+/* The numbers and names of TransportId in socket/transport_id.rs. */
+#define RDS_TRACE_TRANSPORTS	{ 0, "infiniband" }, { 2, "tcp" }, { 3, "loopback" }
+
+/*
+ * A message. Its ports are from the sender to the receiver at either end. It has no sequence number
+ * on loopback.
+ */
+DECLARE_EVENT_CLASS(rds_message,
+	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_message *message),
+	TP_ARGS(conn, message),
+	TP_STRUCT__entry(
+		RDS_TRACE_CONN_ENTRY
+		__field(u8, transport)
+		__field(u16, sport)
+		__field(u16, dport)
+		__field(u32, bytes)
+		__field(u64, sequence)
+	),
+	TP_fast_assign(
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->transport = message->transport;
+		__entry->sport = message->sport;
+		__entry->dport = message->dport;
+		__entry->bytes = message->bytes;
+		__entry->sequence = message->sequence;
+	),
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s port %u -> %u sequence %llu bytes %u",
+		  RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->transport, RDS_TRACE_TRANSPORTS),
+		  __entry->sport, __entry->dport, __entry->sequence, __entry->bytes)
+);
+
+#define DEFINE_RDS_MESSAGE_EVENT(name) \
+	DEFINE_EVENT(rds_message, name, \
+		     TP_PROTO(const struct rds_trace_conn *conn, \
+			      const struct rds_trace_message *message), \
+		     TP_ARGS(conn, message))
+
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_queued);
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_posted);
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_acked);
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_received);
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_delivered);
+DEFINE_RDS_MESSAGE_EVENT(rds_msg_read);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

@@ -31,4 +31,10 @@ keys! {
     drop_enabled => __tracepoint_rds_drop,
     error_enabled => __tracepoint_rds_error,
     congestion_enabled => __tracepoint_rds_congestion,
+    msg_queued_enabled => __tracepoint_rds_msg_queued,
+    msg_posted_enabled => __tracepoint_rds_msg_posted,
+    msg_acked_enabled => __tracepoint_rds_msg_acked,
+    msg_received_enabled => __tracepoint_rds_msg_received,
+    msg_delivered_enabled => __tracepoint_rds_msg_delivered,
+    msg_read_enabled => __tracepoint_rds_msg_read,
 }

@@ -46,6 +46,7 @@ impl TxQueue {
                 return false;
             };
             message.acknowledge();
+            self.trace_acked(&message);
             done.push_back(message);
         }
         true

@@ -118,6 +118,7 @@ impl Connection {
             .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let policy = node.tunables.ack_policy();
+        let path = Path::new(key, policy, fragment);
         Arc::pin_init(
             try_pin_init!(Self {
                 key,
@@ -127,7 +128,7 @@ impl Connection {
                 pools <- AppendOnlyCell::new(pools),
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
-                path <- Path::new(policy, fragment),
+                path <- path,
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
                 log_limit: LogLimit::new(),

@@ -5,7 +5,10 @@
 use crate::{
     kapi::net::Net,
     socket::TransportId,
-    trace, //
+    trace::{
+        self,
+        TracedMsg, //
+    }, //
 };
 use core::net::Ipv6Addr;
 use kernel::{
@@ -54,8 +57,27 @@ impl ConnKey {
 
     /// Returns the form that tracepoints use.
     #[cold]
-    pub(super) fn traced(&self) -> trace::Conn {
+    pub(crate) fn traced(&self) -> trace::Conn {
         trace::Conn::new(self.laddr, self.faddr, self.tos)
+    }
+
+    /// Returns the form of a message on the connection that tracepoints use. `ports` are those of
+    /// its sender and its receiver.
+    #[cold]
+    pub(super) fn traced_msg(
+        &self,
+        (sport, dport): (u16, u16),
+        bytes: u32,
+        sequence: u64,
+    ) -> Option<TracedMsg> {
+        Some(TracedMsg {
+            conn: self.traced(),
+            transport: self.transport as u8,
+            sport,
+            dport,
+            bytes,
+            sequence,
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 use super::{
     event_mask::EventMask,
     info::QueueKind,
+    key::ConnKey,
     receive::RecvSide,
     transport::{
         Link,
@@ -46,6 +47,10 @@ use crate::{
             SendState, //
         },
         wire::FragmentSize, //
+    },
+    trace::{
+        self,
+        TracedMsg, //
     }, //
 };
 use kernel::{
@@ -62,6 +67,8 @@ use kernel::{
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
 pub(crate) struct TxQueue {
+    /// Names the connection in trace events.
+    key: ConnKey,
     pub(crate) state: SendState,
     pub(crate) unsent: Fifo<Message>,
     pub(crate) sent: Fifo<Message>,
@@ -84,8 +91,9 @@ pub(crate) struct TxQueue {
 }
 
 impl TxQueue {
-    fn new(policy: AckPolicy) -> Self {
+    fn new(key: ConnKey, policy: AckPolicy) -> Self {
         Self {
+            key,
             state: SendState::new(policy),
             unsent: Fifo::new(),
             sent: Fifo::new(),
@@ -118,9 +126,22 @@ impl TxQueue {
         }
     }
 
+    /// Returns the form of one of the messages that tracepoints use.
+    fn traced(&self, message: &Message) -> Option<TracedMsg> {
+        let ports = (message.sport, message.dport);
+        self.key.traced_msg(ports, message.len, message.sequence)
+    }
+
+    /// Traces that the peer has acknowledged a message.
+    #[inline]
+    pub(super) fn trace_acked(&self, message: &Message) {
+        trace::msg_acked(|| self.traced(message));
+    }
+
     /// Moves the first unsent message, whose last fragment is in a frame, to the sent queue.
     pub(crate) fn note_sent(&mut self) {
         if let Some(mut message) = self.unsent.pop_front() {
+            trace::msg_posted(|| self.traced(&message));
             // A retransmission starts with the first fragment.
             message.fragment = 0;
             self.sent.push_back(message);
@@ -132,6 +153,7 @@ impl TxQueue {
     pub(super) fn push(&mut self, mut message: Item<Message>) {
         let sequence = self.state.assign(message.sport);
         message.queue(sequence);
+        trace::msg_queued(|| self.traced(&message));
         if self.unsent.is_empty() {
             self.backlog = 0;
         }
@@ -181,9 +203,9 @@ impl SendSide for Tx {
 }
 
 impl Tx {
-    fn new(policy: AckPolicy) -> Self {
+    fn new(key: ConnKey, policy: AckPolicy) -> Self {
         Self {
-            queue: TxQueue::new(policy),
+            queue: TxQueue::new(key, policy),
             link: None,
             idle_path: None,
             times_up: 0,
@@ -287,11 +309,17 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(policy: AckPolicy, fragment: FragmentSize) -> impl PinInit<Self> {
+    /// Creates the path of the connection with this key.
+    pub(super) fn new(
+        key: ConnKey,
+        policy: AckPolicy,
+        fragment: FragmentSize,
+    ) -> impl PinInit<Self> {
+        let tx = Tx::new(key, policy);
         pin_init!(Self {
             fragment: Atomic::new(fragment.bytes()),
             lacks_large_pieces: Atomic::new(false),
-            tx <- TxLock::new(Tx::new(policy)),
+            tx <- TxLock::new(tx),
             rx <- new_spinlock_bh!(RecvSide::new(), "Path::rx"),
             rx_failed: Atomic::new(false),
             peer_accepts_packed: Atomic::new(false),

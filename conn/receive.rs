@@ -61,7 +61,8 @@ use crate::{
         RecvBuf,
         Socket, //
     },
-    stats::Counter, //
+    stats::Counter,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -322,6 +323,10 @@ impl Connection {
         }
         let ack = rx.state.ack();
         drop(guard);
+        if matches!(complete, Complete::Message(_) | Complete::Ping) {
+            let ports = (header.sport, header.dport);
+            trace::msg_received(|| self.key.traced_msg(ports, header.len, header.sequence));
+        }
 
         match complete {
             Complete::Nothing => {}

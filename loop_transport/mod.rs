@@ -38,7 +38,10 @@ use crate::{
         INLINE, //
     },
     stats::Counter,
-    trace, //
+    trace::{
+        self,
+        TracedMsg, //
+    }, //
 };
 use core::net::Ipv6Addr;
 use kernel::{
@@ -107,6 +110,25 @@ impl Destination {
         }
     }
 
+    /// Returns the form of a message from `laddr` that tracepoints use. `None` if no socket has the
+    /// port: the drop is traced then.
+    #[cold]
+    fn traced(&self, message: &Incoming, laddr: Ipv6Addr) -> Option<TracedMsg> {
+        let (faddr, dport) = match self {
+            Self::Socket(target) => target.bound().map(|it| (it.addr, it.port))?,
+            Self::Ping(addr) => (*addr, PING_PORT),
+            Self::NoSocket(_) => return None,
+        };
+        Some(TracedMsg {
+            conn: trace::Conn::new(laddr, faddr, message.tos),
+            transport: TransportId::Loop as u8,
+            sport: message.sport,
+            dport,
+            bytes: message.len,
+            sequence: 0,
+        })
+    }
+
     /// Sends a message of `len` bytes.
     ///
     /// # Errors
@@ -140,6 +162,7 @@ impl Destination {
         copy_payload(msg, len as usize, &mut incoming)?;
         let stats = &sk.node.stats;
         stats.count(Counter::SendQueued, Counter::CopyFromUser, len as usize);
+        trace::msg_queued(|| self.traced(&incoming, addr));
         match self {
             Self::Socket(target) => {
                 incoming.charge = Some(charge);

@@ -14,6 +14,7 @@ use super::{
     Incoming,
     Keep,
     Socket,
+    TransportId,
     UpperNode, //
 };
 use crate::{
@@ -34,7 +35,10 @@ use crate::{
         Transition, //
     },
     stats::Counter,
-    trace, //
+    trace::{
+        self,
+        TracedMsg, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -66,6 +70,7 @@ impl Sock<Socket> {
             return;
         }
         self.charge(&mut recv, &message, cost);
+        trace::msg_delivered(|| self.traced(&message));
         recv.messages.push_back(message);
         recv.bytes = recv.bytes.saturating_add(cost);
         let cong_notify = match recv.congested {
@@ -125,6 +130,7 @@ impl Sock<Socket> {
         if result.is_ok() && keep == Keep::No {
             // Announced without the lock of the readers, because maps may go to a thousand peers.
             drop(reading);
+            trace::msg_read(|| self.traced(&message));
             drop(message);
             self.node.stats.add(Counter::RecvBytesFreed, cost);
             self.announce(cong_notify, true);
@@ -132,6 +138,26 @@ impl Sock<Socket> {
         }
         self.put_back(reading, keep, message, cost, cong_notify);
         result.map(Some)
+    }
+
+    /// Returns the form of a message in the receive queue that tracepoints use. `None` without an
+    /// address, which a socket with messages has.
+    #[cold]
+    fn traced(&self, message: &Incoming) -> Option<TracedMsg> {
+        let bound = self.bound()?;
+        // Only the loop transport charges the sender.
+        let transport = match message.charge {
+            Some(_) => TransportId::Loop,
+            None => bound.transport,
+        };
+        Some(TracedMsg {
+            conn: trace::Conn::new(bound.addr, message.saddr, message.tos),
+            transport: transport as u8,
+            sport: message.sport,
+            dport: bound.port,
+            bytes: message.len,
+            sequence: message.sequence,
+        })
     }
 
     /// Puts back a message that was taken out to be read. `cost` is the amount by which the queue

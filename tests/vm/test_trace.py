@@ -9,7 +9,7 @@ import pytest
 from faults import faults_within, place_of
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
-from tracing import EVENTS, traced
+from tracing import EVENTS, traced, ways
 from traffic import counters, new_devices, new_type, ping, ports
 
 # The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
@@ -154,3 +154,46 @@ def test_congestion(node, guest, trace):
     states = [x.split(maxsplit=4)[4] for x in told]
     assert states == ["congested", "has room"] * (len(states) // 2) and states, told
     assert len({x.split()[3] for x in told}) == 1, told
+
+
+SENT, ARRIVED = ["queued", "posted"], ["received", "delivered", "read"]
+MESSAGES = tuple(f"rds_msg_{x}" for x in (*SENT, "acked", *ARRIVED))
+
+
+@pytest.mark.on_siw
+@pytest.mark.short
+def test_messages(node, tools):
+    """Each step of pings and of their answers is traced once, at its end, with the same numbers.
+    Acknowledgments may come later."""
+    tos, count = new_type(), 4
+    with traced(node, *MESSAGES) as trace:
+        ping(tools, node, PAIR[1], PAIR[0], count=count, tos=tos)
+        found = {message: steps for message, steps in ways(trace()).items() if message.tos == tos}
+    near, far = (f"::ffff:{x}" for x in PAIR)
+    pings = [x for x in found if (x.source, x.destination, x.dport) == (near, far, 0)]
+    pongs = [x for x in found if (x.source, x.destination, x.sport) == (far, near, 0)]
+    assert len(pings) == len(pongs) == count, found
+    assert {x.transport for x in found} == {"infiniband"} and {x.bytes for x in found} == {0}, found
+    assert len({x.sequence for x in pings}) == len({x.sequence for x in pongs}) == count, found
+    # The node answers pings itself, so they are not delivered. The clocks of two processors may
+    # differ a little, and so the order.
+    acked = [x for x in found if "acked" in found[x]]
+    assert acked, found
+    for messages, arrived in ((pings, ["received"]), (pongs, ARRIVED)):
+        for message in messages:
+            steps = [*SENT, *(["acked"] if message in acked else []), *arrived]
+            assert sorted(found[message]) == sorted(steps), (message, found[message])
+
+
+@pytest.mark.short
+@pytest.mark.kinds("rxe")
+def test_messages_on_this_node(node, tools):
+    """On loopback nothing is posted, and there are no sequence numbers."""
+    with traced(node, *MESSAGES) as trace:
+        ping(tools, node, "127.0.0.2", "127.0.0.1", count=1)
+        found = {message: steps for message, steps in ways(trace()).items() if message.transport == "loopback"}
+    assert {(x.sequence, x.bytes) for x in found} == {(0, 0)}, found
+    near, far = "::ffff:127.0.0.1", "::ffff:127.0.0.2"
+    # The node answers the ping itself.
+    assert {(x.source, x.destination): steps for x, steps in found.items()} == {
+        (near, far): ["queued"], (far, near): ARRIVED[1:]}, found
