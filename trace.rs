@@ -170,3 +170,53 @@ message_events! {
     /// Traces `rds:rds_msg_read`: a program has read a message.
     msg_read, msg_read_enabled => rds_rust_trace_read;
 }
+
+/// Traces `rds:rds_send_completed`: the transport has taken `count` frames or work requests for
+/// good, and has `left` others.
+#[inline(always)]
+pub(crate) fn send_completed(
+    conn: impl FnOnce() -> Conn,
+    transport: u8,
+    count: usize,
+    left: impl FnOnce() -> u64,
+) {
+    if tracepoints::send_completed_enabled() {
+        // CAST: small numbers.
+        out_of_line(|| {
+            let (count, left) = (count as u32, left() as u32);
+            bindings::rds_rust_trace_send_completed(conn().raw(), transport, count, left);
+        });
+    }
+}
+
+/// Traces `rds:rds_recv_completed`: `count` frames have arrived in a row, and `left` receives are
+/// posted for others.
+#[inline(always)]
+pub(crate) fn recv_completed(
+    conn: impl FnOnce() -> Conn,
+    transport: u8,
+    count: u32,
+    left: impl FnOnce() -> u32,
+) {
+    if tracepoints::recv_completed_enabled() {
+        out_of_line(|| {
+            bindings::rds_rust_trace_recv_completed(conn().raw(), transport, count, left());
+        });
+    }
+}
+
+/// Traces `rds:rds_recv_posted`: `count` receives were posted, so that `posted` are.
+#[inline(always)]
+pub(crate) fn recv_posted(conn: impl FnOnce() -> Conn, count: u32, posted: u32) {
+    if tracepoints::recv_posted_enabled() {
+        out_of_line(|| bindings::rds_rust_trace_recv_posted(conn().raw(), count, posted));
+    }
+}
+
+/// Traces `rds:rds_recv_ring_empty`: there is no memory for receives, of which `posted` are posted.
+#[inline]
+pub(crate) fn recv_ring_empty(conn: impl FnOnce() -> Conn, posted: impl FnOnce() -> u32) {
+    if tracepoints::recv_ring_empty_enabled() {
+        bindings::rds_rust_trace_recv_ring_empty(conn().raw(), posted());
+    }
+}

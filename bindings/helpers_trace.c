@@ -53,3 +53,23 @@ void rds_rust_trace_read(struct rds_trace_conn conn, struct rds_trace_message me
 {
 	trace_rds_msg_read(&conn, &message);
 }
+
+void rds_rust_trace_send_completed(struct rds_trace_conn conn, u8 transport, u32 count, u32 left)
+{
+	trace_rds_send_completed(&conn, transport, count, left);
+}
+
+void rds_rust_trace_recv_completed(struct rds_trace_conn conn, u8 transport, u32 count, u32 left)
+{
+	trace_rds_recv_completed(&conn, transport, count, left);
+}
+
+void rds_rust_trace_recv_posted(struct rds_trace_conn conn, u32 count, u32 posted)
+{
+	trace_rds_recv_posted(&conn, count, posted);
+}
+
+void rds_rust_trace_recv_ring_empty(struct rds_trace_conn conn, u32 posted)
+{
+	trace_rds_recv_ring_empty(&conn, 0, posted);
+}

@@ -53,4 +53,9 @@ void rds_rust_trace_received(struct rds_trace_conn conn, struct rds_trace_messag
 void rds_rust_trace_delivered(struct rds_trace_conn conn, struct rds_trace_message message);
 void rds_rust_trace_read(struct rds_trace_conn conn, struct rds_trace_message message);
 
+void rds_rust_trace_send_completed(struct rds_trace_conn conn, u8 transport, u32 count, u32 left);
+void rds_rust_trace_recv_completed(struct rds_trace_conn conn, u8 transport, u32 count, u32 left);
+void rds_rust_trace_recv_posted(struct rds_trace_conn conn, u32 count, u32 posted);
+void rds_rust_trace_recv_ring_empty(struct rds_trace_conn conn, u32 posted);
+
 #endif

@@ -142,6 +142,62 @@ DEFINE_RDS_MESSAGE_EVENT(rds_msg_received);
 DEFINE_RDS_MESSAGE_EVENT(rds_msg_delivered);
 DEFINE_RDS_MESSAGE_EVENT(rds_msg_read);
 
+/* Completed requests of a connection's link, and those that are still outstanding. */
+DECLARE_EVENT_CLASS(rds_completion,
+	TP_PROTO(const struct rds_trace_conn *conn, u8 transport, u32 count, u32 left),
+	TP_ARGS(conn, transport, count, left),
+	TP_STRUCT__entry(
+		RDS_TRACE_CONN_ENTRY
+		__field(u8, transport)
+		__field(u32, count)
+		__field(u32, left)
+	),
+	TP_fast_assign(
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->transport = transport;
+		__entry->count = count;
+		__entry->left = left;
+	),
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s completed %u left %u", RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->transport, RDS_TRACE_TRANSPORTS),
+		  __entry->count, __entry->left)
+);
+
+#define DEFINE_RDS_COMPLETION_EVENT(name) \
+	DEFINE_EVENT(rds_completion, name, \
+		     TP_PROTO(const struct rds_trace_conn *conn, u8 transport, u32 count, \
+			      u32 left), \
+		     TP_ARGS(conn, transport, count, left))
+
+DEFINE_RDS_COMPLETION_EVENT(rds_send_completed);
+DEFINE_RDS_COMPLETION_EVENT(rds_recv_completed);
+
+/* Receives of a connection: those that were posted just now, and all that are posted. */
+DECLARE_EVENT_CLASS(rds_recv_ring,
+	TP_PROTO(const struct rds_trace_conn *conn, u32 count, u32 posted),
+	TP_ARGS(conn, count, posted),
+	TP_STRUCT__entry(
+		RDS_TRACE_CONN_ENTRY
+		__field(u32, count)
+		__field(u32, posted)
+	),
+	TP_fast_assign(
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->count = count;
+		__entry->posted = posted;
+	),
+	TP_printk(RDS_TRACE_CONN_FORMAT "added %u posted %u", RDS_TRACE_CONN_ARGS, __entry->count,
+		  __entry->posted)
+);
+
+#define DEFINE_RDS_RECV_RING_EVENT(name) \
+	DEFINE_EVENT(rds_recv_ring, name, \
+		     TP_PROTO(const struct rds_trace_conn *conn, u32 count, u32 posted), \
+		     TP_ARGS(conn, count, posted))
+
+DEFINE_RDS_RECV_RING_EVENT(rds_recv_posted);
+DEFINE_RDS_RECV_RING_EVENT(rds_recv_ring_empty);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

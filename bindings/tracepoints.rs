@@ -37,4 +37,8 @@ keys! {
     msg_received_enabled => __tracepoint_rds_msg_received,
     msg_delivered_enabled => __tracepoint_rds_msg_delivered,
     msg_read_enabled => __tracepoint_rds_msg_read,
+    send_completed_enabled => __tracepoint_rds_send_completed,
+    recv_completed_enabled => __tracepoint_rds_recv_completed,
+    recv_posted_enabled => __tracepoint_rds_recv_posted,
+    recv_ring_empty_enabled => __tracepoint_rds_recv_ring_empty,
 }

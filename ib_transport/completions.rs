@@ -39,7 +39,9 @@ use crate::{
     },
     msg::Owner,
     proto::completion_watchdog::WatchdogTimeout,
-    stats::Counter, //
+    socket::TransportId,
+    stats::Counter,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -103,11 +105,20 @@ impl QpHandler for QpContext {
         self.connection.node.stats.inc(Counter::IbEvtHandlerCall);
     }
 
-    fn sent(&self, _qp: &Qp<Self>, reports: usize) {
+    fn sent(&self, qp: &Qp<Self>, reports: usize) {
         self.connection
             .node
             .stats
             .add(Counter::IbTxCqEvent, reports);
+        trace::send_completed(
+            || self.connection.key.traced(),
+            TransportId::Ib as u8,
+            reports,
+            || {
+                let progress = qp.send_progress();
+                progress.posted.saturating_sub(progress.done)
+            },
+        );
         self.device.note_progress();
         if self.blocked.read_once() && self.blocked.xchg(false, Full) {
             self.connection.resume();
@@ -191,6 +202,12 @@ impl QpHandler for QpContext {
                 .node
                 .stats
                 .add(Counter::IbRxCqEvent, frames as usize);
+            trace::recv_completed(
+                || self.connection.key.traced(),
+                TransportId::Ib as u8,
+                frames,
+                || ring.depth.posted(),
+            );
         }
         if !ring.depth.is_low() {
             return;

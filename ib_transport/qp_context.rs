@@ -39,7 +39,8 @@ use crate::{
         Context,
         GrowError, //
     },
-    stats::Counter, //
+    stats::Counter,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -199,6 +200,9 @@ impl QpContext {
     /// Records that `count` receives were posted, so that `all` are. Any context except hard
     /// interrupt.
     pub(super) fn advertise_posted(&self, count: u32, all: u32) {
+        if count > 0 {
+            trace::recv_posted(|| self.connection.key.traced(), count, all);
+        }
         if self.controlled {
             self.connection.posted(count, all);
         }

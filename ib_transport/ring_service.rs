@@ -31,7 +31,8 @@ use crate::{
         Context,
         GrowError, //
     },
-    stats::Counter, //
+    stats::Counter,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -286,6 +287,8 @@ impl QpContext {
         let this = qp.handler();
         let stats = &this.connection.node.stats;
         stats.inc(Counter::IbRxRingEmpty);
+        let posted = || qp.with_poll(|ring| ring.depth.posted());
+        trace::recv_ring_empty(|| this.connection.key.traced(), posted);
         let path = &this.connection.path;
         let (ack, partial) = (path.ack(), path.in_reassembly());
         let fragment = this.shared.fragment();

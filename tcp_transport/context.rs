@@ -288,7 +288,7 @@ impl TcpContext {
             // Without memory the socket works, too, and the next run tries again.
             io.has_grown = self.grow(&mut io.reader, &mut io.writer).is_ok();
         }
-        let sent = io.writer.run(socket, &self.stage, counters);
+        let sent = io.writer.run(socket, connection, &self.stage, counters);
         self.look_for_acks(io);
         let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
         // Without room or memory, a transmission would only queue this work again.

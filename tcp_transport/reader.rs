@@ -34,7 +34,9 @@ use crate::{
         BufMut,
         Context,
         Pools, //
-    }, //
+    },
+    socket::TransportId,
+    trace, //
 };
 use kernel::{
     prelude::*,
@@ -184,15 +186,31 @@ impl Reader {
         counters: &TcpCounters,
         budget: usize,
     ) -> ReadStop {
+        let before = self.frames;
+        let stop = self.receive_frames(socket, connection, pools, budget);
+        let count = self.frames.wrapping_sub(before);
+        if count > 0 {
+            let conn = || connection.key.traced();
+            trace::recv_completed(conn, TransportId::Tcp as u8, count, || 0);
+        }
+        if stop == ReadStop::NoMemory {
+            counters.inc(TcpCounter::RxAllocWait);
+        }
+        stop
+    }
+
+    /// Receives up to `budget` frames.
+    fn receive_frames(
+        &mut self,
+        socket: &TcpSocket,
+        connection: &Arc<Connection>,
+        pools: &Pools,
+        budget: usize,
+    ) -> ReadStop {
         for _ in 0..budget {
             match self.frame(socket, connection, pools) {
                 Ok(()) => self.frames = self.frames.wrapping_add(1).max(1),
-                Err(stop) => {
-                    if stop == ReadStop::NoMemory {
-                        counters.inc(TcpCounter::RxAllocWait);
-                    }
-                    return stop;
-                }
+                Err(stop) => return stop,
             }
         }
         ReadStop::Budget

@@ -13,6 +13,7 @@ use super::{
     }, //
 };
 use crate::{
+    conn::Connection,
     kapi::{
         net::tcp::{
             SendBatch,
@@ -23,7 +24,9 @@ use crate::{
     proto::tcp_marks::{
         Marks,
         StreamMark, //
-    }, //
+    },
+    socket::TransportId,
+    trace, //
 };
 use kernel::prelude::*;
 
@@ -117,6 +120,7 @@ impl Writer {
     pub(super) fn run(
         &mut self,
         socket: &TcpSocket,
+        connection: &Connection,
         stage: &SpinLockBh<FrameStage>,
         counters: &TcpCounters,
     ) -> Result<Written> {
@@ -158,7 +162,16 @@ impl Writer {
                 return Ok(Written::Blocked);
             }
             has_retried = false;
-            self.advance(taken);
+            let count = self.advance(taken);
+            let left = self.batch.len().saturating_sub(self.at);
+            if count > 0 {
+                trace::send_completed(
+                    || connection.key.traced(),
+                    TransportId::Tcp as u8,
+                    count,
+                    || stage.lock().count().saturating_add(left) as u64,
+                );
+            }
         }
     }
 
@@ -174,20 +187,23 @@ impl Writer {
         }
     }
 
-    /// Notes that TCP has taken the next `taken` bytes.
-    fn advance(&mut self, mut taken: usize) {
+    /// Notes that TCP has taken the next `taken` bytes. Returns the number of frames that it has
+    /// taken completely with them.
+    fn advance(&mut self, mut taken: usize) -> usize {
+        let before = self.at;
         while let Some(frame) = self.batch.get(self.at) {
             let left = frame.len().saturating_sub(self.sent);
             if taken < left {
                 self.marks.give(&mut self.memory, taken, 0);
                 self.sent = self.sent.saturating_add(taken);
-                return;
+                break;
             }
             self.marks.give(&mut self.memory, left, frame.ends);
             taken = taken.saturating_sub(left);
             self.at = self.at.saturating_add(1);
             self.sent = 0;
         }
+        self.at.saturating_sub(before)
     }
 
     /// Drops the frames that TCP has not taken.

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from rdsvm.cluster import wire_address
+from tracing import parse, traced, ways
 from traffic import (RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, lose_filtered, messages, ping, ports,
                      unchanged, under_load, wait_for, wait_for_state)
 
@@ -57,6 +58,31 @@ def test_streams(pair, tools, guest, flavor, tcp, lower, sizes):
             # No RDMA device has a connection, so all pools with memory are those of TCP.
             assert now["ib_pool_bytes"] > 0
             assert now["ib_rx_total_frags"] == -(-now["ib_pool_bytes"] // 16384)
+
+
+@pytest.mark.pairs("rust-rust")
+def test_traces(pair, tools, tcp):
+    """Messages over TCP have the same tracepoints as over RDMA. Completions are of frames."""
+    here, there = tcp(0)
+    count, events = 4, ("queued", "posted", "acked", "received", "delivered", "read")
+    with traced(pair[0], *(f"rds_msg_{x}" for x in events), "rds_send_completed", "rds_recv_completed") as trace:
+        ping(tools, pair[0], there, here, count=count)
+        lines = trace()
+    near, far = f"::ffff:{here}", f"::ffff:{there}"
+    found = ways(lines)
+    assert {x.transport for x in found} == {"tcp"}, found
+    sent = {x: steps for x, steps in found.items() if (x.source, x.destination) == (near, far) and x.dport == 0}
+    answers = {x: steps for x, steps in found.items() if (x.source, x.destination) == (far, near)}
+    # What TCP has acknowledged is only looked for with the next message.
+    acked = [x for x in sent.values() if "acked" in x]
+    assert len(sent) == count and acked, found
+    assert all(sorted(x) == sorted(events[:3 if x in acked else 2]) for x in sent.values()), found
+    assert len(answers) == count and all(sorted(x) == sorted(events[3:]) for x in answers.values()), found
+    for event in ("send_completed", "recv_completed"):
+        completed = [int(numbers[0]) for x in lines if
+                     (numbers := parse(x, event, rf"<{near},{far},0> tcp completed (\d+) left \d+"))]
+        # At least the map of congestion and the pings, or their answers.
+        assert sum(completed) > count and 0 not in completed, (event, lines)
 
 
 @pytest.mark.long

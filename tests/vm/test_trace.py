@@ -9,8 +9,9 @@ import pytest
 from faults import faults_within, place_of
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
-from tracing import EVENTS, traced, ways
-from traffic import counters, new_devices, new_type, ping, ports
+from test_pool import SMALL_POOL, starve
+from tracing import EVENTS, parse, traced, ways
+from traffic import counters, new_devices, new_type, ping, ports, read_late
 
 # The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
 # memory; tests for that are short.
@@ -160,6 +161,15 @@ SENT, ARRIVED = ["queued", "posted"], ["received", "delivered", "read"]
 MESSAGES = tuple(f"rds_msg_{x}" for x in (*SENT, "acked", *ARRIVED))
 
 
+def wait_until(found):
+    """Waits until the function returns something, and returns that."""
+    deadline = time.monotonic() + 60
+    while not (result := found()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return result
+
+
 @pytest.mark.on_siw
 @pytest.mark.short
 def test_messages(node, tools):
@@ -197,3 +207,44 @@ def test_messages_on_this_node(node, tools):
     # The node answers the ping itself.
     assert {(x.source, x.destination): steps for x, steps in found.items()} == {
         (near, far): ["queued"], (far, near): ARRIVED[1:]}, found
+
+
+@pytest.mark.on_siw
+def test_rings(node, tools, guest):
+    """Completions are those that are counted. Receives are posted when a connection begins, and
+    again when some were used."""
+    tos = new_type()
+    with traced(node, "rds_send_completed", "rds_recv_completed", "rds_recv_posted") as trace:
+        before = counters(node, guest)
+        ping(tools, node, PAIR[1], PAIR[0], count=50, tos=tos)
+        after = counters(node, guest)
+        lines = trace()
+
+    def numbers(event, ends, pattern):
+        return [tuple(map(int, found)) for x in lines if (found := parse(x, event, rf"{ends} {pattern}"))]
+
+    completed, added = r"infiniband completed (\d+) left (\d+)", r"added (\d+) posted (\d+)"
+    for event, counter in (("send_completed", "ib_tx_cq_event"), ("recv_completed", "ib_rx_cq_event")):
+        seen = sum(count for count, _ in numbers(event, r"<\S+>", completed))
+        assert seen >= after[counter] - before[counter] > 0, (event, seen)
+    for near, far in (PAIR, PAIR[::-1]):
+        ends = re.escape(f"<::ffff:{near},::ffff:{far},{tos}>")
+        posted = numbers("recv_posted", ends, added)
+        assert len(posted) > 1 and all(0 < count <= depth for count, depth in posted), posted
+        depth = max(depth for _, depth in posted)
+        received = numbers("recv_completed", ends, completed)
+        assert received and all(count > 0 and left <= depth for count, left in received), (depth, received)
+        assert sum(count for count, _ in posted) > sum(count for count, _ in received), "more arrived than were posted"
+        assert numbers("send_completed", ends, completed), lines
+
+
+@pytest.mark.flavors("release")
+@pytest.mark.kinds("rxe")
+def test_ring_without_memory(node, tools, guest, load):
+    load(SMALL_POOL)
+    with traced(node, "rds_recv_ring_empty") as trace:
+        send, recv, count = starve(node, guest)
+        lines = wait_until(trace)
+        read_late(send, recv, count)
+    ends = re.escape(f"<::ffff:{PAIR[1]},::ffff:{PAIR[0]},0>")
+    assert any(parse(x, "recv_ring_empty", rf"{ends} added 0 posted ([01])") for x in lines), lines

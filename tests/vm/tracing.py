@@ -40,3 +40,9 @@ def ways(lines):
             ends = (local, peer) if event in ("queued", "posted", "acked") else (peer, local)
             found.setdefault(Message(*ends, int(tos), transport, *map(int, numbers)), []).append(event)
     return found
+
+
+def parse(line, event, pattern):
+    """Returns the groups of a pattern if the line is of this event."""
+    match = re.fullmatch(rf"{event}: {pattern}", line)
+    return match and match.groups()
