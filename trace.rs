@@ -220,3 +220,59 @@ pub(crate) fn recv_ring_empty(conn: impl FnOnce() -> Conn, posted: impl FnOnce()
         bindings::rds_rust_trace_recv_ring_empty(conn().raw(), posted());
     }
 }
+
+/// The kind of an operation in a trace event. `RDS_TRACE_OPERATIONS` has the names.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum TracedVerb {
+    Write = 0,
+    Read = 1,
+    FetchAdd = 2,
+    CompareSwap = 3,
+}
+
+/// A work request of an operation in a trace event.
+pub(crate) struct TracedOp {
+    pub(crate) verb: TracedVerb,
+    pub(crate) bytes: u32,
+    /// Identity of the operation, the same for all its work requests.
+    pub(crate) number: u64,
+    /// It is the last request of the operation.
+    pub(crate) last: bool,
+    /// Status of the completion, from `enum ib_wc_status`. 0 before that.
+    pub(crate) status: u32,
+}
+
+impl TracedOp {
+    fn raw(&self) -> bindings::rds_trace_operation {
+        bindings::rds_trace_operation {
+            number: self.number,
+            bytes: self.bytes,
+            status: self.status,
+            kind: self.verb as u8,
+            last: self.last,
+        }
+    }
+}
+
+/// Returns `true` if [`op_posted`] traces.
+#[inline(always)]
+pub(crate) fn traces_posted_ops() -> bool {
+    tracepoints::op_posted_enabled()
+}
+
+/// Traces `rds:rds_op_posted`: a work request of an operation was posted.
+#[cold]
+pub(crate) fn op_posted(conn: &Conn, operation: &TracedOp) {
+    bindings::rds_rust_trace_op_posted(conn.raw(), operation.raw());
+}
+
+/// Traces `rds:rds_op_completed`: a work request of an operation has completed.
+#[inline(always)]
+pub(crate) fn op_completed(conn: impl FnOnce() -> Conn, operation: impl FnOnce() -> TracedOp) {
+    if tracepoints::op_completed_enabled() {
+        out_of_line(|| {
+            bindings::rds_rust_trace_op_completed(conn().raw(), operation().raw());
+        });
+    }
+}

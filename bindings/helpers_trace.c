@@ -73,3 +73,13 @@ void rds_rust_trace_recv_ring_empty(struct rds_trace_conn conn, u32 posted)
 {
 	trace_rds_recv_ring_empty(&conn, 0, posted);
 }
+
+void rds_rust_trace_op_posted(struct rds_trace_conn conn, struct rds_trace_operation operation)
+{
+	trace_rds_op_posted(&conn, &operation);
+}
+
+void rds_rust_trace_op_completed(struct rds_trace_conn conn, struct rds_trace_operation operation)
+{
+	trace_rds_op_completed(&conn, &operation);
+}

@@ -41,6 +41,15 @@ struct rds_trace_message {
 	u8 transport;
 };
 
+/* A work request of an operation. The status is that of its completion. */
+struct rds_trace_operation {
+	u64 number;
+	u32 bytes;
+	u32 status;
+	u8 kind;
+	bool last;
+};
+
 void rds_rust_trace_state(struct rds_trace_conn conn, u8 event, u8 from, u8 to);
 void rds_rust_trace_dropped(struct rds_trace_conn conn, u32 reason, u64 count);
 void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code);
@@ -57,5 +66,8 @@ void rds_rust_trace_send_completed(struct rds_trace_conn conn, u8 transport, u32
 void rds_rust_trace_recv_completed(struct rds_trace_conn conn, u8 transport, u32 count, u32 left);
 void rds_rust_trace_recv_posted(struct rds_trace_conn conn, u32 count, u32 posted);
 void rds_rust_trace_recv_ring_empty(struct rds_trace_conn conn, u32 posted);
+
+void rds_rust_trace_op_posted(struct rds_trace_conn conn, struct rds_trace_operation operation);
+void rds_rust_trace_op_completed(struct rds_trace_conn conn, struct rds_trace_operation operation);
 
 #endif

@@ -14,6 +14,9 @@
 
 #include <linux/string.h>
 #include <linux/tracepoint.h>
+#include <rdma/ib_cm.h>
+#include <rdma/rdma_cm.h>
+#include <trace/misc/rdma.h>
 #include "helpers_trace.h"
 #include "trace_names.h"
 
@@ -99,6 +102,9 @@ TRACE_EVENT(rds_congestion,
 
 /* The numbers and names of TransportId in socket/transport_id.rs. */
 #define RDS_TRACE_TRANSPORTS	{ 0, "infiniband" }, { 2, "tcp" }, { 3, "loopback" }
+/* The numbers and names of TracedVerb in trace.rs. */
+#define RDS_TRACE_OPERATIONS	{ 0, "write" }, { 1, "read" }, { 2, "fetch_add" }, \
+				{ 3, "compare_swap" }
 
 /*
  * A message. Its ports are from the sender to the receiver at either end. It has no sequence number
@@ -197,6 +203,46 @@ DECLARE_EVENT_CLASS(rds_recv_ring,
 
 DEFINE_RDS_RECV_RING_EVENT(rds_recv_posted);
 DEFINE_RDS_RECV_RING_EVENT(rds_recv_ring_empty);
+
+/* A work request of an operation. All requests of an operation have its number. */
+DECLARE_EVENT_CLASS(rds_operation,
+	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_operation *operation),
+	TP_ARGS(conn, operation),
+	TP_STRUCT__entry(
+		RDS_TRACE_CONN_ENTRY
+		__field(u8, kind)
+		__field(bool, last)
+		__field(u32, bytes)
+		__field(u32, status)
+		__field(u64, operation)
+	),
+	TP_fast_assign(
+		RDS_TRACE_CONN_ASSIGN;
+		__entry->kind = operation->kind;
+		__entry->last = operation->last;
+		__entry->bytes = operation->bytes;
+		__entry->status = operation->status;
+		__entry->operation = operation->number;
+	),
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %#llx status %s",
+		  RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->kind, RDS_TRACE_OPERATIONS), __entry->bytes,
+		  __entry->last ? " last" : "", __entry->operation,
+		  rdma_show_wc_status(__entry->status))
+);
+
+DEFINE_EVENT_PRINT(rds_operation, rds_op_posted,
+	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_operation *operation),
+	TP_ARGS(conn, operation),
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %#llx", RDS_TRACE_CONN_ARGS,
+		  __print_symbolic(__entry->kind, RDS_TRACE_OPERATIONS), __entry->bytes,
+		  __entry->last ? " last" : "", __entry->operation)
+);
+
+DEFINE_EVENT(rds_operation, rds_op_completed,
+	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_operation *operation),
+	TP_ARGS(conn, operation)
+);
 
 #endif
 

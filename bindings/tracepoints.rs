@@ -41,4 +41,6 @@ keys! {
     recv_completed_enabled => __tracepoint_rds_recv_completed,
     recv_posted_enabled => __tracepoint_rds_recv_posted,
     recv_ring_empty_enabled => __tracepoint_rds_recv_ring_empty,
+    op_posted_enabled => __tracepoint_rds_op_posted,
+    op_completed_enabled => __tracepoint_rds_op_completed,
 }

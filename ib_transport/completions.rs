@@ -11,7 +11,8 @@ use super::{
         NextCheck, //
     },
     qp_context::QpContext,
-    recv_ring::RecvRingPolicy, //
+    recv_ring::RecvRingPolicy,
+    transmit::traced_op, //
 };
 use crate::{
     conn::{
@@ -28,6 +29,7 @@ use crate::{
         },
         rdma::{
             Failure,
+            OperationItem,
             Qp,
             QpEvent,
             QpHandler,
@@ -103,6 +105,11 @@ impl QpHandler for QpContext {
 
     fn notified(&self) {
         self.connection.node.stats.inc(Counter::IbEvtHandlerCall);
+    }
+
+    fn operated(&self, item: &OperationItem) {
+        let conn = || self.connection.key.traced();
+        trace::op_completed(conn, || traced_op(item));
     }
 
     fn sent(&self, qp: &Qp<Self>, reports: usize) {

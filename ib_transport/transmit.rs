@@ -31,6 +31,7 @@ use crate::{
             RejectedOp,
             SendChain,
             SendItem,
+            Verb,
             MAX_UNSIGNALED, //
         },
         sync::Item, //
@@ -44,7 +45,12 @@ use crate::{
             ReadRules, //
         }, //
     },
-    recv_pool::Pools, //
+    recv_pool::Pools,
+    trace::{
+        self,
+        TracedOp,
+        TracedVerb, //
+    }, //
 };
 use kernel::{
     fmt,
@@ -148,6 +154,23 @@ impl Link for Qp<QpContext> {
     }
 }
 
+/// Returns the form of a work request that tracepoints use.
+#[cold]
+pub(super) fn traced_op(item: &OperationItem) -> TracedOp {
+    TracedOp {
+        verb: match item.verb() {
+            Verb::Write => TracedVerb::Write,
+            Verb::Read => TracedVerb::Read,
+            Verb::FetchAdd { .. } => TracedVerb::FetchAdd,
+            Verb::CompareSwap { .. } => TracedVerb::CompareSwap,
+        },
+        bytes: item.len(),
+        number: item.number(),
+        last: item.is_last(),
+        status: item.status().number().unsigned_abs(),
+    }
+}
+
 /// Chain of frames for a queue pair.
 struct Frames<'a>(SendChain<'a, QpContext>);
 
@@ -201,7 +224,12 @@ impl FrameSink for Frames<'_> {
     }
 
     fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
-        self.0.operate(item)
+        let traced = trace::traces_posted_ops().then(|| traced_op(&item));
+        self.0.operate(item)?;
+        if let Some(traced) = traced {
+            trace::op_posted(&self.context().connection.key.traced(), &traced);
+        }
+        Ok(())
     }
 
     fn resume_later(&mut self) {

@@ -161,6 +161,32 @@ impl OperationItem {
         }
     }
 
+    /// Returns the kind of the operation and its operands.
+    pub(crate) fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// Returns the length of the local memory, in bytes.
+    pub(crate) fn len(&self) -> u32 {
+        self.local.len
+    }
+
+    /// Returns a number that all work requests of the operation have, and no other operation at the
+    /// same time.
+    pub(crate) fn number(&self) -> u64 {
+        Arc::as_ptr(&self.operation).addr() as u64
+    }
+
+    /// Returns `true` for the last request of an operation.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last
+    }
+
+    /// Returns the status of the completion, once there is one.
+    pub(crate) fn status(&self) -> WcStatus {
+        self.status
+    }
+
     /// Returns `true` for an RDMA READ.
     pub(crate) fn is_read(&self) -> bool {
         self.verb == Verb::Read

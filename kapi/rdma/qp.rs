@@ -365,6 +365,7 @@ impl<H: QpHandler> Qp<H> {
             if item.status.is_refused_by_peer() {
                 refused = Some(item.operation.owner());
             }
+            self.handler.operated(&item);
             item.operation.done(item.last, item.status);
         }
         (reports, refused, ordered)

@@ -8,6 +8,7 @@ use super::{
         Failure,
         Queue, //
     },
+    operation::OperationItem,
     qp::Qp, //
 };
 use crate::bindings;
@@ -60,6 +61,9 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
         poll: &mut Self::Poll,
         message: Received,
     ) -> Result<u32, Received>;
+
+    /// Notes a completed work request of an operation, before the operation does.
+    fn operated(&self, _item: &OperationItem) {}
 
     /// Handles completed sends. Their slots are free, and `reports` of them have reported their
     /// completion.
