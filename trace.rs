@@ -21,7 +21,10 @@ use crate::{
     },
     stats::Counter, //
 };
-use core::net::Ipv6Addr;
+use core::net::{
+    IpAddr,
+    Ipv6Addr, //
+};
 
 /// Identity of a connection in a trace event.
 #[derive(Clone, Copy)]
@@ -274,5 +277,61 @@ pub(crate) fn op_completed(conn: impl FnOnce() -> Conn, operation: impl FnOnce()
         out_of_line(|| {
             bindings::rds_rust_trace_op_completed(conn().raw(), operation().raw());
         });
+    }
+}
+
+/// Memory of a program in a trace event: where it is registered, and for whom.
+#[derive(Clone, Copy)]
+pub(crate) struct TracedMr {
+    addr: Ipv6Addr,
+    rkey: u32,
+    bytes: u32,
+    offered: bool,
+}
+
+impl TracedMr {
+    /// Names memory of `bytes` on the device of a local address. `rkey` is 0 if it has no key of
+    /// its own. If `offered`, peers may access it.
+    pub(crate) fn new(addr: IpAddr, rkey: u32, bytes: u32, offered: bool) -> Self {
+        let addr = match addr {
+            IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+            IpAddr::V6(addr) => addr,
+        };
+        Self {
+            addr,
+            rkey,
+            bytes,
+            offered,
+        }
+    }
+
+    fn raw(&self) -> (bindings::rds_trace_addr, bindings::rds_trace_mr) {
+        let addr = bindings::rds_trace_addr {
+            octets: self.addr.octets(),
+        };
+        let mr = bindings::rds_trace_mr {
+            rkey: self.rkey,
+            bytes: self.bytes,
+            offered: self.offered,
+        };
+        (addr, mr)
+    }
+}
+
+/// Traces `rds:rds_mr_registered`: memory of a program was registered or mapped.
+#[inline]
+pub(crate) fn mr_registered(mr: &TracedMr) {
+    if tracepoints::mr_registered_enabled() {
+        let (addr, mr) = mr.raw();
+        bindings::rds_rust_trace_mr_registered(addr, mr);
+    }
+}
+
+/// Traces `rds:rds_mr_released`: no device accesses the memory any more, and it is released.
+#[inline]
+pub(crate) fn mr_released(mr: &TracedMr) {
+    if tracepoints::mr_released_enabled() {
+        let (addr, mr) = mr.raw();
+        bindings::rds_rust_trace_mr_released(addr, mr);
     }
 }

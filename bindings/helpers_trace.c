@@ -83,3 +83,13 @@ void rds_rust_trace_op_completed(struct rds_trace_conn conn, struct rds_trace_op
 {
 	trace_rds_op_completed(&conn, &operation);
 }
+
+void rds_rust_trace_mr_registered(struct rds_trace_addr addr, struct rds_trace_mr mr)
+{
+	trace_rds_mr_registered(&addr, &mr);
+}
+
+void rds_rust_trace_mr_released(struct rds_trace_addr addr, struct rds_trace_mr mr)
+{
+	trace_rds_mr_released(&addr, &mr);
+}

@@ -50,6 +50,13 @@ struct rds_trace_operation {
 	bool last;
 };
 
+/* Memory that is registered on a device, for peers or for an operation of this node. */
+struct rds_trace_mr {
+	u32 rkey;
+	u32 bytes;
+	bool offered;
+};
+
 void rds_rust_trace_state(struct rds_trace_conn conn, u8 event, u8 from, u8 to);
 void rds_rust_trace_dropped(struct rds_trace_conn conn, u32 reason, u64 count);
 void rds_rust_trace_failed(struct rds_trace_conn conn, struct rds_trace_name what, int code);
@@ -69,5 +76,8 @@ void rds_rust_trace_recv_ring_empty(struct rds_trace_conn conn, u32 posted);
 
 void rds_rust_trace_op_posted(struct rds_trace_conn conn, struct rds_trace_operation operation);
 void rds_rust_trace_op_completed(struct rds_trace_conn conn, struct rds_trace_operation operation);
+
+void rds_rust_trace_mr_registered(struct rds_trace_addr addr, struct rds_trace_mr mr);
+void rds_rust_trace_mr_released(struct rds_trace_addr addr, struct rds_trace_mr mr);
 
 #endif

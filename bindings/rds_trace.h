@@ -244,6 +244,34 @@ DEFINE_EVENT(rds_operation, rds_op_completed,
 	TP_ARGS(conn, operation)
 );
 
+/* Memory of a program on the device of a local address. It has no key of its own with rkey 0. */
+DECLARE_EVENT_CLASS(rds_mr,
+	TP_PROTO(const struct rds_trace_addr *addr, const struct rds_trace_mr *mr),
+	TP_ARGS(addr, mr),
+	TP_STRUCT__entry(
+		__array(u8, addr, 16)
+		__field(u32, rkey)
+		__field(u32, bytes)
+		__field(bool, offered)
+	),
+	TP_fast_assign(
+		memcpy(__entry->addr, addr->octets, 16);
+		__entry->rkey = mr->rkey;
+		__entry->bytes = mr->bytes;
+		__entry->offered = mr->offered;
+	),
+	TP_printk("%pI6c rkey %#x bytes %u for %s", __entry->addr, __entry->rkey, __entry->bytes,
+		  __entry->offered ? "peers" : "an operation")
+);
+
+#define DEFINE_RDS_MR_EVENT(name) \
+	DEFINE_EVENT(rds_mr, name, \
+		     TP_PROTO(const struct rds_trace_addr *addr, const struct rds_trace_mr *mr), \
+		     TP_ARGS(addr, mr))
+
+DEFINE_RDS_MR_EVENT(rds_mr_registered);
+DEFINE_RDS_MR_EVENT(rds_mr_released);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

@@ -43,4 +43,6 @@ keys! {
     recv_ring_empty_enabled => __tracepoint_rds_recv_ring_empty,
     op_posted_enabled => __tracepoint_rds_op_posted,
     op_completed_enabled => __tracepoint_rds_op_completed,
+    mr_registered_enabled => __tracepoint_rds_mr_registered,
+    mr_released_enabled => __tracepoint_rds_mr_released,
 }

@@ -8,7 +8,11 @@ use crate::{
         Mapping,
         Region, //
     },
-    rdma_mem::OnRelease, //
+    rdma_mem::OnRelease,
+    trace::{
+        self,
+        TracedMr, //
+    }, //
 };
 use kernel::sync::Arc;
 
@@ -34,6 +38,16 @@ pub(crate) struct MrEntry {
     /// READ responses to peers may still use the memory after its key is invalidated.
     pub(crate) read_from: bool,
     pub(crate) then: Option<Arc<dyn OnRelease>>,
+    /// Name in trace events, once the memory is held.
+    pub(crate) traced: Option<TracedMr>,
+}
+
+impl Drop for MrEntry {
+    fn drop(&mut self) {
+        if let Some(traced) = &self.traced {
+            trace::mr_released(traced);
+        }
+    }
 }
 
 impl MrEntry {

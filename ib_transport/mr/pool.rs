@@ -51,6 +51,10 @@ use crate::{
         MrDevice,
         OnRelease,
         RemoteMemory, //
+    },
+    trace::{
+        self,
+        TracedMr, //
     }, //
 };
 use core::net::SocketAddr;
@@ -216,14 +220,16 @@ impl MrPool {
         memory: PinnedMemory,
         access: Access,
     ) -> Result<MrHandle<Cookie>> {
+        let bytes = memory.len();
         let mapping = Mapping::new(&self.pd()?, memory, access)?;
         let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let region = self.region(addr, mapping, access)?;
+        let traced = TracedMr::new(addr.ip(), region.rkey(), bytes, true);
         let cookie = Cookie {
             rkey: region.rkey(),
             offset: region.offset(),
         };
-        self.keep(MrMemory::Region(region), cookie, None)
+        self.keep(MrMemory::Region(region), cookie, None, traced)
     }
 
     /// Returns the boundary in bytes, a power of two, that memory for one [`Self::map`] must not
@@ -241,6 +247,7 @@ impl MrPool {
         access: Access,
         then: Arc<dyn OnRelease>,
     ) -> Result<(MrHandle<()>, Pieces)> {
+        let bytes = memory.len();
         let mapping = Mapping::new(&self.pd()?, memory, access)?;
         let mapping = Arc::new(mapping, GFP_KERNEL_ACCOUNT)?;
         let few = match access {
@@ -248,15 +255,16 @@ impl MrPool {
             Access::Sink { by_peer: true } => None,
             _ => LocalDmaMapping::new(&mapping)?,
         };
-        let (memory, pieces) = match few {
-            Some((mapping, pieces)) => (MrMemory::LocalMapping(mapping), pieces),
+        let (memory, pieces, rkey) = match few {
+            Some((mapping, pieces)) => (MrMemory::LocalMapping(mapping), pieces, 0),
             None => {
                 let region = self.region(addr, mapping, access)?;
-                let pieces = region.pieces()?;
-                (MrMemory::Region(region), pieces)
+                let (pieces, rkey) = (region.pieces()?, region.rkey());
+                (MrMemory::Region(region), pieces, rkey)
             }
         };
-        Ok((self.keep(memory, (), Some(then))?, pieces))
+        let traced = TracedMr::new(addr.ip(), rkey, bytes, false);
+        Ok((self.keep(memory, (), Some(then), traced)?, pieces))
     }
 
     /// Returns the protection domain, or `ENODEV` if the device is being removed.
@@ -345,6 +353,7 @@ impl MrPool {
         memory: MrMemory,
         what: T,
         then: Option<Arc<dyn OnRelease>>,
+        traced: TracedMr,
     ) -> Result<MrHandle<T>> {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let entry = MrEntry {
@@ -352,13 +361,15 @@ impl MrPool {
             poisoned: false,
             read_from: self.reads_run_on && then.is_none(),
             then,
+            traced: None,
         };
-        let entry = Item::new(entry, GFP_KERNEL_ACCOUNT)?;
+        let mut entry = Item::new(entry, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         if state.pd.is_none() {
             drop(state);
             return Err(ENODEV);
         }
+        trace::mr_registered(entry.traced.insert(traced));
         let number = state.next;
         state.next = number.wrapping_add(1);
         state.offered = state.offered.wrapping_add(entry.is_offered().into());

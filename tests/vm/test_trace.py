@@ -10,7 +10,7 @@ from faults import faults_within, place_of
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
 from test_pool import SMALL_POOL, starve
-from tracing import EVENTS, parse, traced, ways
+from tracing import EVENTS, parse, sizes_of, traced, ways
 from traffic import counters, new_devices, new_type, ping, ports, read_late
 
 # The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
@@ -248,3 +248,57 @@ def test_ring_without_memory(node, tools, guest, load):
         read_late(send, recv, count)
     ends = re.escape(f"<::ffff:{PAIR[1]},::ffff:{PAIR[0]},0>")
     assert any(parse(x, "recv_ring_empty", rf"{ends} added 0 posted ([01])") for x in lines), lines
+
+
+# Soft-iWARP has no atomic operations, and needs a region for the local memory of a read.
+@pytest.mark.short
+@pytest.mark.kinds("rxe")
+def test_operations(node, guest):
+    """Each posted work request completes, and the last one of each operation says so. All registered
+    memory is released, and cookies are for peers only."""
+    # Regions of earlier tests would be released meanwhile.
+    node.forget()
+    with traced(node, "rds_op_posted", "rds_op_completed", "rds_mr_registered", "rds_mr_released") as trace:
+        node.run(["python3", guest / "operate.py", 1, "cookies", "read_only", "atomics"], timeout=600)
+        request = r"<(\S+),(\S+),0> (\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)"
+        memory = r"(\S+) rkey (0x[0-9a-f]+) bytes (\d+) for (peers|an operation)"
+
+        def memory_of(event):
+            return sorted(found for x in trace() if (found := parse(x, event, memory)))
+
+        registered = memory_of("mr_registered")
+        wait_until(lambda: len(memory_of("mr_released")) == len(registered))
+        assert memory_of("mr_released") == registered
+        lines = trace()
+    posted = [found for x in lines if (found := parse(x, "op_posted", request))]
+    completed = [found for x in lines if (found := parse(x, "op_completed", rf"{request} status SUCCESS"))]
+    assert sorted(posted, key=str) == sorted(completed, key=str) and posted, (posted, completed)
+    sizes = sizes_of((kind, *rest) for _, _, kind, *rest in posted)
+    assert {"write", "read", "fetch_add", "compare_swap"} == {kind for kind, _ in sizes}, sizes
+    assert {("write", 5000), ("read", 4096), ("fetch_add", 8)} <= set(sizes), sizes
+    assert {to for *_, to in registered} == {"peers", "an operation"}, registered
+    # The page of the case is registered for one use, from byte 10 on.
+    assert any((size, to) == ("5000", "peers") and rkey != "0x0" for _, rkey, size, to in registered), registered
+
+
+@pytest.mark.kinds("rxe")
+def test_operation_of_several_requests(node, guest):
+    """All requests of an operation have its number, and only the last one is the last."""
+    with traced(node, "rds_op_posted") as trace:
+        node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)
+        requests = [found for x in trace() if
+                    (found := parse(x, "op_posted", r"<\S+> (\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)"))]
+    assert any(not last for _, _, last, _ in requests), requests
+    # The areas of the case, each written and read.
+    wanted = [1, 4096, 5000, 65536, 65536, 1 << 20, sum(100 + i for i in range(40)), 1024 * 1000]
+    assert sizes_of(requests) == [(kind, size) for size in wanted for kind in ("write", "read")], requests
+
+
+@pytest.mark.kinds("rxe")
+def test_failed_operation(node, guest):
+    """The completion has the status of the device."""
+    node.forget()
+    with traced(node, "rds_op_completed") as trace:
+        node.run(["python3", guest / "refused.py", 1, "bad_keys"], timeout=300)
+        assert any(parse(x, "op_completed", r"<\S+> (\w+) bytes \d+ last operation \S+ status REM_ACCESS_ERR")
+                   for x in trace()), trace()

@@ -46,3 +46,15 @@ def parse(line, event, pattern):
     """Returns the groups of a pattern if the line is of this event."""
     match = re.fullmatch(rf"{event}: {pattern}", line)
     return match and match.groups()
+
+
+def sizes_of(requests):
+    """Returns kind and bytes of each operation, from its work requests (kind, bytes, last, number)
+    in the order of the operations' ends."""
+    parts, found = {}, []
+    for kind, size, last, number in requests:
+        parts[number] = parts.get(number, 0) + int(size)
+        if last:
+            found.append((kind, parts.pop(number)))
+    assert not parts, "an operation has no last request"
+    return found
