@@ -25,7 +25,8 @@ made=${PROGRAMS:-$TOP/build}
 binaries=$made/tools/release
 share=$made/share
 # Files for other programs, below the prefix's share/rds-rust/, and their folders here.
-extras=(tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py})
+extras=(tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py}
+	tools/bpftrace/rds-{congestion,cpus,drops,latency,rdma-latency,rdma-rate,sizes,stalls,steps,throughput}.bt)
 
 # dist_files: lists the paths below dist/, which are also those below /usr/lib.
 dist_files() { (cd "$TOP/dist" && find . -name '*.conf' -printf '%P\n'); }

@@ -13,7 +13,8 @@ TOP = Path(__file__).resolve().parents[2]
 RELEASE = "7.2.99-test"
 CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
 PROGRAMS = ("rds-info", "rds-ping", "rds-stress")
-EXTRAS = {"rds.lua", "rds.rules.yml", "rds-metrics.service", "rds-metrics.timer", "sos_rds.py"}
+EXTRAS = {"rds.lua", "rds.rules.yml", "rds-metrics.service", "rds-metrics.timer", "sos_rds.py",
+          *(x.name for x in (TOP / "tools/bpftrace").iterdir())}
 PAGE = "usr/local/share/man/man7/rds_rust.7"
 # A Makefile with the actions of the kernel's for a module outside its tree.
 KERNEL = """
