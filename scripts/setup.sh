@@ -30,7 +30,7 @@ packages() {
 		rsync qemu-system-x86 busybox-static iproute2 rdma-core ibverbs-utils perftest
 		rdmacm-utils strace tcpdump iputils-ping udev gcc make xz-utils python3 python3-venv
 		libibverbs-dev "libpython$python-testsuite" librdmacm-dev shellcheck git linux-perf
-		trace-cmd tshark python3-yaml python3-prometheus-client dkms debhelper dh-dkms dpkg-dev lintian mandoc man-db mmdebstrap)
+		trace-cmd bpftrace tshark python3-yaml python3-prometheus-client dkms debhelper dh-dkms dpkg-dev lintian mandoc man-db mmdebstrap)
 	missing=()
 	for p in "${names[@]}"; do
 		dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing+=("$p")

@@ -8,7 +8,7 @@ set -euo pipefail
 SUITE=trixie
 SERIES=(7.2 7.3)
 # What the packages of this project need, and what the programs of the tests do.
-PACKAGES=(dkms gcc-14 make rustc rust-src bindgen xz-utils kmod python3 busybox-static iproute2 procps man-db)
+PACKAGES=(dkms gcc-14 make rustc rust-src bindgen xz-utils kmod python3 busybox-static iproute2 procps man-db bpftrace)
 
 key=$(sha256sum "$0" | cut -c1-12)
 root=$CACHE/stock-root-$SUITE-$key
