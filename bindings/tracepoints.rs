@@ -3,16 +3,28 @@
 //! Keys of the tracepoints in `rds_trace.h`.
 //!
 //! `kernel::tracepoint` looks for tracepoints among the bindings of the `kernel` crate, so it
-//! cannot be used by a module. A key is read here instead of patching the code: the events are
-//! rare, and the read works with and without `CONFIG_JUMP_LABEL`. An atomic read of the `kernel`
-//! crate would be a call of a helper.
+//! cannot be used by a module. A key is a static key: while the tracepoint is disabled, its test is
+//! one instruction that does nothing, and enabling it patches the code. Kbuild sets
+//! `rds_static_keys` if the kernel's build folder has the assembly for that. Otherwise the key is
+//! read. An atomic read of the `kernel` crate would be a call of a helper.
 
 macro_rules! keys {
     ($($name:ident => $point:ident,)*) => {$(
         /// Returns `true` if the tracepoint is enabled.
         #[inline(always)]
         pub(crate) fn $name() -> bool {
-            #[cfg(CONFIG_TRACEPOINTS)]
+            #[cfg(all(CONFIG_TRACEPOINTS, rds_static_keys))]
+            // SAFETY: The tracepoint is a static of this module, and `key` is its static key, to
+            // which C gives its initial value.
+            unsafe {
+                kernel::jump_label::arch_static_branch!(
+                    super::$point,
+                    super::tracepoint,
+                    key,
+                    false
+                )
+            }
+            #[cfg(all(CONFIG_TRACEPOINTS, not(rds_static_keys)))]
             {
                 // SAFETY: This only takes an address.
                 let enabled = unsafe { &raw mut super::$point.key.key.enabled.counter };
