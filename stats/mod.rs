@@ -95,7 +95,7 @@ counters! {
     IbRxRefillFromCq => "ib_rx_refill_from_cq",
     IbRxRefillFromThread => "ib_rx_refill_from_thread",
     IbRxAllocLimit => "ib_rx_alloc_limit",
-    /// Memory of the pools of all devices, in units of [`FRAG_BYTES`]. Computed on read.
+    /// Memory that all pools hold, in units of [`FRAG_BYTES`]. Computed on read.
     IbRxTotalFrags => "ib_rx_total_frags",
     /// Messages that wait to be read. Computed on read.
     IbRxTotalIncs => "ib_rx_total_incs",
