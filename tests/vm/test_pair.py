@@ -2,7 +2,6 @@
 """Two nodes over soft-RoCE and soft-iWARP: rds_rust with itself and with C RDS, in both roles."""
 
 import errno
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +11,7 @@ from tracing import traced
 from traffic import (connection, counters, exchange, first_log, forget_each_other,
                      let_packets_pass, lose_filtered, losing, messages, new_addresses, ping, ports,
                      read_late, silence_limit, slow_down, there_and_back, under_load, wait_for,
-                     wait_for_state, with_addresses)
+                     wait_for_state, wait_until, with_addresses)
 
 A, B = wire_address(0, 1), wire_address(0, 2)
 A6, B6 = wire_address6(0, 1), wire_address6(0, 2)
@@ -84,13 +83,13 @@ def test_requests_cross(pair, tools, guest):
     # The counters depend on whose message is first: `crossings` of test_rogue.py has each order.
     # The withdrawal of a request is not slow any more, so the request may arrive a second after it.
     # The request is then taken for that of a restarted peer, and the connection comes up twice.
-    deadline = time.monotonic() + 60
-    while True:
-        seen = [connection(*end) for end in ends]
-        if [x["state"] for x in seen] == ["up"] * 2 and seen[0]["ups"] == seen[1]["ups"] in ("1", "2"):
-            break
-        assert time.monotonic() < deadline, seen
-        time.sleep(0.01)
+    def seen():
+        return [connection(*end) for end in ends]
+
+    def are_up(one, other):
+        return one["state"] == other["state"] == "up" and one["ups"] == other["ups"] in ("1", "2")
+
+    wait_until(lambda: are_up(*seen()), seen)
 
 
 @contextmanager
@@ -115,12 +114,6 @@ def test_unconfirmed(pair, tools):
     the confirmation arrives."""
     a, b = pair
 
-    def until(condition):
-        deadline = time.monotonic() + 120
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.1)
-
     def confirmations():
         """Returns the number of received confirmations."""
         return sum(map(int, b.run("cat /sys/class/infiniband/*/ports/1/cm_rx_msgs/rtu").out.split()))
@@ -132,8 +125,8 @@ def test_unconfirmed(pair, tools):
         ping(tools, b, A)
         assert connection(b, B, A)["state"] == "up" and confirmations() == before
         # The CM has repeated its reply.
-        until(lambda: lost() >= 2)
-    until(lambda: confirmations() > before)
+        wait_until(lambda: lost() >= 2, lost, timeout=120)
+    wait_until(lambda: confirmations() > before, timeout=120)
     ping(tools, b, A)
     ping(tools, a, B)
     seen = [connection(a, A, B), connection(b, B, A)]

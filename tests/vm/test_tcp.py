@@ -12,7 +12,7 @@ import pytest
 from rdsvm.cluster import wire_address
 from tracing import parse, traced, ways
 from traffic import (RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, lose_filtered, messages, ping, ports,
-                     unchanged, under_load, wait_for, wait_for_state)
+                     unchanged, under_load, wait_for, wait_for_state, wait_until)
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -195,11 +195,7 @@ def test_sizes_of_buffers(pair, tools, guest, tcp):
         b.run(f"ip link set {b.netdevs[WIRE]} down")
         try:
             with sending(1 << 20):
-                deadline = time.monotonic() + 60
-                while (found := queued(a)) <= bound:
-                    assert time.monotonic() < deadline, found
-                    time.sleep(0.1)
-                return found
+                return wait_until(lambda: (found := queued(a)) > bound and found, lambda: queued(a))
         finally:
             b.run(f"ip link set {b.netdevs[WIRE]} up")
 
@@ -250,10 +246,10 @@ def test_sockets_table(pair, tools, tcp, lower):
 
     def rest(m, own, peer):
         """Returns the row of a connection once it rests."""
-        deadline = time.monotonic() + 60
-        while not (seen := row(m, own)) or 0 < distance(seen["expected_una"], seen["seen_una"]) < 1 << 31:
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.1)
+        def rests(seen):
+            return seen and not 0 < distance(seen["expected_una"], seen["seen_una"]) < 1 << 31
+
+        seen = wait_until(lambda: rests(now := row(m, own)) and now, lambda: row(m, own))
         assert seen["peer"] == peer and seen["tos"] == 0
         assert (seen["header_remaining"], seen["data_remaining"]) == (48, 0)
         return seen
@@ -296,10 +292,7 @@ def test_the_peer_connects_meanwhile(pair, tools, guest, tcp):
     lost = lose_filtered(b, b.netdevs[WIRE], f"u32 match ip dport {RDS_TCP_PORT} 0xffff flowid 1:3")
     try:
         waking = b.start([tools / "rds-ping", "-c", 1, "-W", "60", "-I", hosts[1], hosts[0]])
-        deadline = time.monotonic() + 60
-        while lost() == 0:
-            assert time.monotonic() < deadline, "no connection"
-            time.sleep(0.01)
+        wait_until(lost)
         ping(tools, a, hosts[1], hosts[0])
         waking.wait(60, check=True)
     finally:

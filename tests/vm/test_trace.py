@@ -3,7 +3,6 @@
 
 import errno
 import re
-import time
 
 import pytest
 from faults import faults_within, place_of
@@ -11,7 +10,7 @@ from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
 from test_pool import SMALL_POOL, starve
 from tracing import EVENTS, parse, sizes_of, traced, ways
-from traffic import counters, new_devices, new_type, ping, ports, read_late
+from traffic import counters, new_devices, new_type, ping, ports, read_late, wait_until
 
 # The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
 # memory; tests for that are short.
@@ -28,10 +27,7 @@ def trace(node):
 
 def told(trace, line):
     """Waits until a line is in the trace."""
-    deadline = time.monotonic() + 60
-    while line not in trace():
-        assert time.monotonic() < deadline, f"{line!r} is not in {trace()}"
-        time.sleep(0.1)
+    wait_until(lambda: line in trace(), lambda: f"{line!r} is not in {trace()}")
 
 
 def test_connections(node, tools, trace):
@@ -159,15 +155,6 @@ def test_congestion(node, guest, trace):
 
 SENT, ARRIVED = ["queued", "posted"], ["received", "delivered", "read"]
 MESSAGES = tuple(f"rds_msg_{x}" for x in (*SENT, "acked", *ARRIVED))
-
-
-def wait_until(found):
-    """Waits until the function returns something, and returns that."""
-    deadline = time.monotonic() + 60
-    while not (result := found()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return result
 
 
 @pytest.mark.on_siw

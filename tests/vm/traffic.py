@@ -272,14 +272,24 @@ def new_devices(node, guest):
         node.run(["python3", guest / "laddr.py", "bound", address])
 
 
-def wait_for_state(node, local, peer, *states):
-    """Waits until a connection is in one of these states, and returns which. It polls, because
-    there is no event to wait for."""
-    deadline = time.monotonic() + 60
-    while (seen := connection(node, local, peer).get("state")) not in states:
-        assert time.monotonic() < deadline, f"the connection of {local} to {peer} is {seen}, not {states}"
-        time.sleep(0.01)
+def wait_until(look, shown=None, timeout=60):
+    """Polls a function until its result is true, and returns that. Only for what is no event.
+
+    shown: a function whose result says why the wait was in vain."""
+    deadline = time.monotonic() + timeout
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"waited in vain: {shown() if shown else seen}"
+        time.sleep(0.05)
     return seen
+
+
+def wait_for_state(node, local, peer, *states):
+    """Waits until a connection is in one of these states, and returns which."""
+    def state():
+        return connection(node, local, peer).get("state")
+
+    return wait_until(lambda: (seen := state()) in states and seen,
+                      lambda: f"the connection of {local} to {peer} is {state()}, not {states}")
 
 
 def counters(node, guest):
