@@ -3,15 +3,16 @@
 a node has connected. Sends a header without a message, and reads nothing until standard input ends."""
 
 import socket
-import struct
 import sys
+
+from tcp_peer import header
 
 host, port = sys.argv[1], int(sys.argv[2])
 with socket.create_server((host, port)) as listener:
     print("ready", flush=True)
     connected = listener.accept()[0]
     # A congestion update without a map. A peer that sends nothing at all is given up.
-    connected.sendall(struct.pack("!QQIHHBx4xH16x", 0, 0, 0, 0, 0, 1, 0))
+    connected.sendall(header(0, sport=0, dport=0, flags=1))
     print("connected", flush=True)
     sys.stdin.read()
     connected.close()

@@ -7,37 +7,21 @@ The first one ends after a time, the next two at once. The last one stays; the p
 then, and ends with its input.
 """
 
-import socket
-import struct
 import sys
+
+from tcp_peer import connect, header, refused
 
 host, peer, tcp_port, port = *sys.argv[1:3], *map(int, sys.argv[3:])
 MAP_BYTES, CONG_BITMAP = 8192, 1
-
-
-def header(sequence, length, flags=0):
-    return struct.pack("!QQIHHBx4xH16x", sequence, 0, length, 77, port, flags, 0)
-
-
-def connect(first):
-    s = socket.create_connection((peer, tcp_port), source_address=(host, 0))
-    s.settimeout(60)
-    if first:
-        s.sendall(first)
-    return s
-
-
-congestion_map = header(0, MAP_BYTES, CONG_BITMAP) + bytes(MAP_BYTES)
-# Source and destination port, and flags.
-probe = struct.pack("!QQIHHBx4xH16x", 1, 0, 0, 1, 0, 0, 0)
+congestion_map = header(0, MAP_BYTES, flags=CONG_BITMAP) + bytes(MAP_BYTES)
+probe = header(1, sport=1, dport=0)
 for prelude in b"", congestion_map, congestion_map + probe:
-    with connect(prelude) as s:
-        try:
-            # The node's own congestion map would be the answer.
-            assert s.recv(1) == b"", "the node has answered"
-        except ConnectionResetError:
-            pass
+    s = connect(host, peer, tcp_port)
+    s.sendall(prelude)
+    # The node's own congestion map would be an answer.
+    refused(s)
+delivered = connect(host, peer, tcp_port)
 # One segment, of which the node cannot have a part.
-delivered = connect(b"".join(header(n, 7) + f"hello {n}".encode() for n in (1, 2)))
+delivered.sendall(b"".join(header(n, 7, dport=port) + f"hello {n}".encode() for n in (1, 2)))
 print("refused", flush=True)
 sys.stdin.read()

@@ -3,30 +3,17 @@
 connection of each host without a byte, which the node ends. Prints "sent" when all have been made, and
 keeps them until standard input ends."""
 
-import socket
-import struct
 import sys
 
+from tcp_peer import ask, connect, header
+
 peer, tcp_port, each, hosts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-
-
-def header(sequence):
-    return struct.pack("!QQIHHBx4xH16x", sequence, 0, 1, 77, 78, 0, 0)
-
-
-def connect(host):
-    s = socket.create_connection((peer, tcp_port), source_address=(host, 0))
-    s.settimeout(60)
-    return s
-
-
 # The node may reset a connection before the handshake is over here.
 RESET = (BrokenPipeError, ConnectionAbortedError, ConnectionResetError)
 if each == 0:
     for host in hosts:
         try:
-            with connect(host) as s:
-                assert s.recv(1) == b"", "the node has answered"
+            ask(host, peer, tcp_port)
         except RESET:
             pass
     sys.exit()
@@ -34,8 +21,8 @@ waiting = []
 for host in hosts:
     for number in range(each):
         try:
-            waiting.append(connect(host))
-            waiting[-1].sendall(header(number + 1) + b"x")
+            waiting.append(connect(host, peer, tcp_port))
+            waiting[-1].sendall(header(number + 1, 1) + b"x")
         except RESET:
             # One too many, of which nothing has arrived.
             pass

@@ -6,27 +6,19 @@ on standard input prints "ended" when the node has ended all of them. Ends with 
 import socket
 import sys
 
+from tcp_peer import ask, ended
+
 peer, tcp_port, count, hosts = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 with socket.create_server(("", tcp_port), backlog=len(hosts)) as listener:
     listener.settimeout(60)
     for host in hosts:
-        try:
-            with socket.create_connection((peer, tcp_port), source_address=(host, 0)) as asking:
-                asking.settimeout(60)
-                assert asking.recv(1) == b"", "the node has answered"
-        except ConnectionResetError:
-            pass
+        ask(host, peer, tcp_port)
     links = [listener.accept()[0] for _ in range(count)]
     print("up", flush=True)
     if not sys.stdin.readline():
         sys.exit()
     for link in links:
         link.settimeout(120)
-        try:
-            # First comes the node's congestion map.
-            while link.recv(1 << 16):
-                pass
-        except ConnectionResetError:
-            pass
+        ended(link)
     print("ended", flush=True)
     sys.stdin.read()

@@ -5,12 +5,10 @@ only after the node has found nobody. The node must connect all the same."""
 import socket
 import sys
 
+from tcp_peer import ask
+
 host, peer, port = *sys.argv[1:3], int(sys.argv[3])
-try:
-    with socket.create_connection((peer, port), source_address=(host, 0)) as asking:
-        assert asking.recv(1) == b"", "the node has answered"
-except ConnectionResetError:
-    pass
+ask(host, peer, port)
 print("asked", flush=True)
 sys.stdin.readline()
 with socket.create_server((host, port)) as listener:
