@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from rdsvm.cluster import PAIR
-from tracing import EVENTS, TRACING, sizes_of, traced, ways
+from tracing import EVENTS, REQUEST, TRACING, sizes_of, traced, ways
 from traffic import new_type, ping
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.flavors("release")]
@@ -69,7 +69,7 @@ def test_questions(node, tools, guest):
     assert sent == received and sum(sent.values()) > 0, (sent, received)
 
     # rds-sizes.bt: operations move more than messages here.
-    request = re.compile(r"<\S+> (\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)(?: status SUCCESS)?")
+    request = re.compile(rf"<\S+> {REQUEST}(?: status SUCCESS)?")
     operations = {event: sizes_of(request.fullmatch(x.text).groups() for x in texts[event])
                   for event in ("op_posted", "op_completed")}
     assert ("write", 5000) in operations["op_posted"], operations

@@ -9,7 +9,7 @@ from faults import faults_within, place_of
 from rdsvm.cluster import PAIR
 from slow_reader import run_slow_reader
 from test_pool import SMALL_POOL, starve
-from tracing import EVENTS, parse, sizes_of, traced, ways
+from tracing import EVENTS, REQUEST, parse, sizes_of, traced, ways
 from traffic import counters, new_devices, new_type, ping, ports, read_late, wait_until
 
 # The tracepoints are the same on both kernels. Only the debug kernel detects that they access freed
@@ -247,7 +247,7 @@ def test_operations(node, guest):
     node.forget()
     with traced(node, "rds_op_posted", "rds_op_completed", "rds_mr_registered", "rds_mr_released") as trace:
         node.run(["python3", guest / "operate.py", 1, "cookies", "read_only", "atomics"], timeout=600)
-        request = r"<(\S+),(\S+),0> (\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)"
+        request = rf"<(\S+),(\S+),0> {REQUEST}"
         memory = r"(\S+) rkey (0x[0-9a-f]+) bytes (\d+) for (peers|an operation)"
 
         def memory_of(event):
@@ -274,7 +274,7 @@ def test_operation_of_several_requests(node, guest):
     with traced(node, "rds_op_posted") as trace:
         node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)
         requests = [found for x in trace() if
-                    (found := parse(x, "op_posted", r"<\S+> (\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)"))]
+                    (found := parse(x, "op_posted", rf"<\S+> {REQUEST}"))]
     assert any(not last for _, _, last, _ in requests), requests
     # The areas of the case, each written and read.
     wanted = [1, 4096, 5000, 65536, 65536, 1 << 20, sum(100 + i for i in range(40)), 1024 * 1000]
