@@ -16,18 +16,28 @@ import pytest
 pytestmark = pytest.mark.flavors("release")
 
 
+@pytest.fixture
+def measured(tmp_path, capsys):
+    """Returns a function that runs a benchmark, and returns its rows and what it has printed."""
+    def measure(benchmark, *options):
+        out = tmp_path / "out.json"
+        status = benchmark.main(["--quick", f"--out={out}", *options])
+        shown = capsys.readouterr()
+        assert status == 0, shown.err
+        return json.loads(out.read_text())["rows"], shown.out
+
+    return measure
+
+
 @pytest.mark.long("release")
-def test_every_row_has_a_number(tmp_path, capsys):
-    out, profiles = tmp_path / "out.json", tmp_path / "profiles"
-    status = bench.main(["--quick", f"--out={out}", f"--profile={profiles}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    rows = json.loads(out.read_text())["rows"]
+def test_every_row_has_a_number(measured, tmp_path):
+    profiles = tmp_path / "profiles"
+    rows, shown = measured(bench, f"--profile={profiles}")
     assert [x["row"] for x in rows] == [x.name for x in bench.ROWS]
     for row, asked in zip(rows, bench.ROWS, strict=True):
         assert all(row[impl]["p50"] > 0 for impl in asked.impls), row
         assert len(asked.impls) < 2 or row["ratio"] > 0, row
-        assert row["what"] in shown.out
+        assert row["what"] in shown
         assert row["goal"] is None or row["met"] in (True, False)
         for impl, module in (("c", "rds"), ("rust", "rds_rust")):
             if impl in asked.impls and row[impl]["marked"]:
@@ -35,30 +45,22 @@ def test_every_row_has_a_number(tmp_path, capsys):
 
 
 @pytest.mark.long("release")
-def test_mappings_have_numbers(tmp_path, capsys):
-    out = tmp_path / "out.json"
-    status = bench_pool.main(["--quick", f"--out={out}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    rows = json.loads(out.read_text())["rows"]
+def test_mappings_have_numbers(measured):
+    rows, shown = measured(bench_pool)
     assert [(x["ring"], x["connections"], x["way"]) for x in rows] == [
         (ring, count, way) for ring in bench_pool.RINGS for count in (1, 10)
         for way in bench_pool.WAYS]
     for row in rows:
         assert min(row[x] for x in ("mappings", "ranges", "pages", "setup_each", "refill")) > 0, row
-    assert all(f"| {what} " in shown.out for what in bench_pool.WAYS.values())
+    assert all(f"| {what} " in shown for what in bench_pool.WAYS.values())
 
 
 @pytest.mark.long("release")
-def test_connections_have_numbers(tmp_path, capsys):
-    out = tmp_path / "out.json"
-    status = bench_scaling.main(["--quick", f"--out={out}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    rows = json.loads(out.read_text())["rows"]
+def test_connections_have_numbers(measured):
+    rows, shown = measured(bench_scaling)
     assert [x["row"] for x in rows] == [x.name for x in bench_scaling.ROWS]
     for row in rows:
-        assert row["what"] in shown.out
+        assert row["what"] in shown
         for impl in ("rust",) if row["row"] in ("pools", "storm-failed") else ("c", "rust"):
             numbers = row[impl]["connections"]
             assert list(numbers) == [str(x) for x in bench_scaling.QUICK], row
@@ -67,16 +69,12 @@ def test_connections_have_numbers(tmp_path, capsys):
 
 
 @pytest.mark.long("release")
-def test_shared_lines_have_numbers(tmp_path, capsys):
+def test_shared_lines_have_numbers(measured):
     """Two senders to one peer share lines, and the table names their functions."""
-    out = tmp_path / "out.json"
-    status = bench_sharing.main(["--quick", f"--out={out}"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    rows = json.loads(out.read_text())["rows"]
+    rows, shown = measured(bench_sharing)
     assert [x["row"] for x in rows] == [x.name for x in bench_sharing.ROWS]
     for row, asked in zip(rows, bench_sharing.ROWS, strict=True):
-        assert row["what"] in shown.out
+        assert row["what"] in shown
         for impl in asked.impls:
             counts = [row[impl][view]["shared"]["p50"] for view in ("own", "callees")]
             assert 0 <= counts[0] <= counts[1], row
