@@ -270,6 +270,20 @@ def add_arguments(parser):
     parser.add_argument("--ko", type=Path, help="module to measure [default: the one that is built here]")
 
 
+def add_rows(parser, rows):
+    """Adds --rows."""
+    parser.add_argument("--rows", default="",
+                        help=f"rows to measure, comma-separated [default: all]: {', '.join(x.name for x in rows)}")
+
+
+def wanted_rows(parser, args, rows):
+    """Returns the names in --rows, all of which must be of `rows`."""
+    wanted, names = set(filter(None, args.rows.split(","))), [x.name for x in rows]
+    if wrong := wanted - set(names):
+        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {', '.join(names)}")
+    return wanted
+
+
 def check(parser, args, tools=(TOOL, PLUGIN)):
     """Checks the arguments of add_arguments(), and that the tools of the measurement exist."""
     for path in tools:
@@ -282,8 +296,7 @@ def check(parser, args, tools=(TOOL, PLUGIN)):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ", ".join(x.name for x in ROWS)
-    parser.add_argument("--rows", default="", help=f"rows to measure, comma-separated [default: all]: {names}")
+    add_rows(parser, ROWS)
     add_arguments(parser)
     parser.add_argument("--base", type=Path, help="compare with this file of --out or --counts")
     parser.add_argument("--counts", type=Path, help="write the numbers of each row of this module to this file, as JSON")
@@ -298,9 +311,7 @@ def parse(argv):
     args = parser.parse_args(argv)
     if args.strict and not args.base:
         parser.error("--strict needs --base")
-    wanted = set(filter(None, args.rows.split(","))) or set(ON_DMA if args.dma else ())
-    if wrong := wanted - {x.name for x in ROWS}:
-        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
+    wanted = wanted_rows(parser, args, ROWS) or set(ON_DMA if args.dma else ())
     check(parser, args)
     wanted |= {x.floor for x in ROWS if x.name in wanted and not args.profile}
     args.rows = [x for x in ROWS if not wanted or x.name in wanted]

@@ -185,15 +185,12 @@ def names(functions):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__)
-    names = ", ".join(x.name for x in ROWS)
-    parser.add_argument("--rows", default="", help=f"rows to measure, comma-separated [default: all]: {names}")
+    bench.add_rows(parser, ROWS)
     bench.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="measure a few rounds only")
     parser.add_argument("--strict", action="store_true", help="fail if this module misses a goal")
     args = parser.parse_args(argv)
-    wanted = set(filter(None, args.rows.split(",")))
-    if wrong := wanted - {x.name for x in ROWS}:
-        parser.error(f"no rows: {', '.join(sorted(wrong))}; the rows are {names}")
+    wanted = bench.wanted_rows(parser, args, ROWS)
     args.rows = [x for x in ROWS if not wanted or x.name in wanted]
     bench.check(parser, args, (PLUGIN,))
     return args
