@@ -27,7 +27,9 @@ use super::{
         FragmentSize,
         Header,
         HeaderError,
-        CONG_MAP_BYTES, //
+        CONG_MAP_BYTES,
+        PING_PORT,
+        PROBE_PORT, //
     }, //
 };
 
@@ -198,9 +200,6 @@ pub(crate) fn acknowledges(bytes: &HeaderBytes) -> bool {
 /// Bytes of a stream that hold no message, if no header has arrived.
 const WITHOUT_HEADER: u32 = Header::LEN as u32 - 1;
 
-/// Source port of the header with which C RDS asks for the number of paths.
-const PROBE_PORT: u16 = 1;
-
 /// Returns `true` if what a header announces may be lost: a congestion map, or the question for the
 /// number of paths.
 ///
@@ -211,7 +210,7 @@ fn is_expendable(bytes: &HeaderBytes) -> bool {
     let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *bytes;
     let ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
     let is_map = flags(bytes) & Flags::CONG_BITMAP.bits() != 0;
-    is_map || (ports == (PROBE_PORT, 0) && len(bytes) == 0)
+    is_map || (ports == (PROBE_PORT, PING_PORT) && len(bytes) == 0)
 }
 
 /// Bytes from the beginning of a stream that [`without_message`] needs. A C peer without a message
