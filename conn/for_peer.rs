@@ -6,6 +6,7 @@
 //! are limited together, see `proto::connect`.
 
 use super::{
+    idle::is_unused,
     path::PathEvent,
     table::AttemptGroup,
     Connection, //
@@ -80,7 +81,7 @@ impl Connection {
     /// Process context, without a lock that is below `Path::tx`.
     pub(crate) fn is_used(&self) -> bool {
         let tx = self.path.tx.lock();
-        !tx.queue.state.is_unused() || !self.path.rx.lock().is_unused()
+        !is_unused(&tx, &self.path.rx.lock())
     }
 
     /// Looks for a first message of the peer over TCP, which then is no stranger any more. Returns

@@ -258,6 +258,11 @@ fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
     }
 }
 
+/// Returns `true` if no message was ever sent or received.
+pub(super) fn is_unused(tx: &Tx, rx: &RecvSide) -> bool {
+    tx.queue.state.is_unused() && rx.is_unused()
+}
+
 /// Returns `true` if the connection's position in the peer's sequence must be kept.
 fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
     !tx.idle_tracker.is_settled() && !rx.is_unused()
@@ -302,7 +307,7 @@ impl Path {
             for_peer: state == State::Waiting as u32 && self.peer_may_wait.load(Relaxed),
             ack_due: tx.queue.ack_due,
             offers: activity.offers,
-            unused: tx.queue.state.is_unused() && rx.is_unused(),
+            unused: is_unused(&tx, &rx),
             is_rds_rust: rx.peer_is_rds_rust(),
         };
         drop(rx);
