@@ -99,8 +99,8 @@ impl From<FillError> for Error {
 }
 
 impl QpContext {
-    /// Posts receives until the ring has its depth or memory is short. May sleep, as `context`
-    /// says.
+    /// Posts receives until the ring has its depth or memory is short. May sleep, so `context` is
+    /// not [`Context::Atomic`].
     ///
     /// # Errors
     ///

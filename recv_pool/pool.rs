@@ -197,7 +197,7 @@ impl Pool {
     ///
     /// # Context
     ///
-    /// As `context` says.
+    /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn make_room(&self, context: Context) -> Result<(), GrowError> {
         match self.arena.stats().free() {
             0 => self.grow(context),
@@ -213,7 +213,7 @@ impl Pool {
     ///
     /// # Context
     ///
-    /// As `context` says.
+    /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn add_shard(&self, context: Context) -> Result<(), GrowError> {
         self.grow(context)
     }

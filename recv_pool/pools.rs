@@ -206,7 +206,7 @@ impl Pools {
     ///
     /// # Context
     ///
-    /// As `context` says.
+    /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn alloc_message(&self, len: u32, context: Context) -> Result<BufMut> {
         let pool = self.send(len);
         pool.alloc_leaving(SPARE, context)
@@ -239,7 +239,7 @@ impl Pools {
     ///
     /// # Context
     ///
-    /// As `context` says.
+    /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn make_room(&self, len: u32, context: Context) -> Result<(), GrowError> {
         self.send(len).make_room(context)
     }
