@@ -141,6 +141,12 @@ class Process:
         data = text.encode().decode("latin-1")
         self.node._request(op="stdin", id=self.ident, data=data, ends=close)
 
+    def finish(self, text="", timeout=120):
+        """Writes to the command's standard input and ends that. Waits for the end of the command, which
+        must succeed, and returns its Result."""
+        self.write(text, close=True)
+        return self.wait(timeout, check=True)
+
     def send_signal(self, number=signal.SIGTERM):
         """Signals the command and its child processes."""
         self.node._request(op="signal", id=self.ident, signal=int(number))

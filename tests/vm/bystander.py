@@ -21,5 +21,4 @@ class Bystander:
         return self._rounds()
 
     def finish(self):
-        self.process.write("", close=True)
-        self.process.wait(check=True)
+        self.process.finish()

@@ -90,8 +90,7 @@ def test_a_bind_finds_no_memory(node, guest):
             binder.write("bind\n")
             binder.expect("^ENOMEM$")
             assert f"error: <::ffff:{address},::,0> local address: {-errno.ENOMEM}" in trace()
-        binder.write("", close=True)
-        binder.wait(check=True)
+        binder.finish()
         assert counters(node, guest)["ib_laddr_failed"] == before + 1
     finally:
         node.run(f"ip route del local {address} dev lo")

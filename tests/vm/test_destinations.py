@@ -66,7 +66,6 @@ def test_becomes_a_broadcast_address(node, guest):
         return failed[-1] >= failed[0] + 3
 
     wait_for(node, guest, enough)
-    holder.write("", close=True)
-    holder.wait(check=True)
+    holder.finish()
     node.run(f"ip addr del {network}.1/24 dev rdsv0")
     assert broadcasts(node) == before

@@ -52,8 +52,7 @@ class Hog:
         self.look()
 
     def finish(self):
-        self.process.write("", close=True)
-        self.process.wait(check=True)
+        self.process.finish()
 
 
 @pytest.mark.parametrize("kind", (

@@ -60,8 +60,7 @@ class Talk:
         self.process.expect(f"^all {self.sent}$")
 
     def finish(self):
-        self.process.write("", close=True)
-        self.process.wait(check=True)
+        self.process.finish()
 
 
 @pytest.mark.long
@@ -165,14 +164,12 @@ def test_strangers_are_collected(node, tools, guest, load):
     assert counters(node, guest)["conn_refused_limit"] == 70 + 1 + 35
     assert len(strangers(node, guest)) == 75
     for each in (program, other):
-        each.write("", close=True)
-        each.wait(check=True)
+        each.finish()
     seen = wait_for(node, guest, lambda now: now["conn_gc"] >= 75 and not strangers(node, guest))
     # The next such connections are collected, too.
     program = node.start(["python3", guest / "limits.py", "strangers", A, 5])
     program.expect('^{"ok": 5}$')
-    program.write("", close=True)
-    program.wait(check=True)
+    program.finish()
     wait_for(node, guest, lambda now: now["conn_gc"] >= seen["conn_gc"] + 5
              and not strangers(node, guest))
 

@@ -25,8 +25,7 @@ def test_unload_is_refused_while_a_socket_is_open(node, guest):
         holder.expect("open")
         refused = node.unload()
         assert refused.status != 0 and "in use" in refused.err, str(refused)
-        holder.write("", close=True)
-        holder.wait(check=True)
+        holder.finish()
     must(node.unload())
     must(node.load())
 

@@ -94,8 +94,7 @@ def test_scripts(node, tools, guest, load):
     wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= 1)
     assert (scripts.stuck(), scripts.connected()) == (1, 2)
     assert scripts("rds-info -n | awk '$2==\"%s\" {print $NF}'" % NOBODY) == "-c--"
-    waiting.write("", close=True)
-    waiting.wait(check=True)
+    waiting.finish()
     # The next message brings the connection up again.
     ping(tools, node, B, A, count=1, tos=tos)
     assert scripts.rows() == up and scripts.flags() == ["--C-"] * 2
@@ -177,8 +176,7 @@ def test_holders(node, tools, guest):
         other = node.run(["setpriv", "--reuid", "65534", "--clear-groups", tools / "rds-info", "--holders"], check=False)
         assert other.status == 1 and "run as root" in other.err, str(other)
         for process in held:
-            process.write("", close=True)
-            process.wait(check=True)
+            process.finish()
         assert info(node, tools, "--holders") == {"holders": []}
     finally:
         node.run("ip netns del other")
@@ -227,8 +225,7 @@ def test_metrics(node, tools, guest):
     found = metrics(node, tools)
     assert found["rds_connection_up", "gauge"][end] == 0
     assert found["rds_connection_unsent_messages", "gauge"][end] == 1
-    waiting.write("", close=True)
-    waiting.wait(check=True)
+    waiting.finish()
 
 
 @pytest.mark.long
@@ -242,8 +239,7 @@ def test_drops(node, tools, guest):
     # Closing the socket would cancel the message.
     sender = node.start(["python3", "-c", SENDER, A, B])
     wait_for(node, guest, lambda now: now["recv_drop_no_sock"] > before)
-    sender.write("", close=True)
-    sender.wait(check=True)
+    sender.finish()
     assert drops()["recv_drop_no_sock"] == (before + 1, "Messages for a port to which no socket is bound.")
     every = drops("-v")
     assert every.keys() > drops().keys() and (0, every["conn_reject_forged"][1]) == every["conn_reject_forged"]
@@ -302,5 +298,4 @@ def test_report(node, tools, guest):
         assert again.status == 1 and "File exists" in again.err, str(again)
     finally:
         node.run(["rm", path])
-    held.write("", close=True)
-    held.wait(check=True)
+    held.finish()

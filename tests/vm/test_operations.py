@@ -290,8 +290,7 @@ def test_operations_without_end(patient, guest, what, size):
         # The second keepalive is sent after an answer to the first.
         seen = wait_for(b, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"] + 1)
         for process in (user, target):
-            process.write("", close=True)
-            process.wait(300, check=True)
+            process.finish(timeout=300)
     unchanged(before, seen, "conn_keepalive_timeout", "conn_reset")
 
 

@@ -419,8 +419,7 @@ def test_idle_connections_of_c(pair, guest, broken):
             seen = wait_for(a, guest, lambda now: now["conn_gc"] > before["conn_gc"])
             assert seen["conn_idle_closed"] > before["conn_idle_closed"]
         for process in both:
-            process.write("", close=True)
-            process.wait(check=True)
+            process.finish()
     finally:
         a.stop_all()
         a.forget()

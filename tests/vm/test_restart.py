@@ -51,8 +51,7 @@ class Talk:
 
     def end(self, *nodes):
         for node in nodes:
-            self.programs[node].write("", close=True)
-            self.programs[node].wait(check=True)
+            self.programs[node].finish()
 
 
 @contextmanager

@@ -139,8 +139,7 @@ def test_reconnect_delays(node, guest, sysctl):
             program.expect('^{"ok": 1}$')
             wait_for(node, guest, lambda now: len(backoffs()) >= attempts
                      and now["conn_attempt_failed"] >= before + attempts)
-        program.write("", close=True)
-        program.wait(check=True)
+        program.finish()
 
     check(600, 3)
     check(60_000, 1)

@@ -186,8 +186,7 @@ def test_sizes_of_buffers(pair, tools, guest, tcp):
         """Sends four messages of this length to nobody."""
         program = a.start(["python3", guest / "fill.py", own, peer, ports(), length, 4])
         yield
-        program.write("", close=True)
-        program.wait(60, check=True)
+        program.finish(timeout=60)
 
     def taken(bound):
         """Returns how many bytes TCP takes while the wire is cut, once it has more than the bound."""
@@ -390,15 +389,13 @@ def test_messages_of_a_peer_without_room(pair, guest, tcp):
     seen = counters(a, guest)
     assert seen["tcp_listen_refused"] == before["tcp_listen_refused"] + 3
     wait_for(a, guest, lambda now: now["conn_refused_limit"] >= before["conn_refused_limit"] + 3)
-    filling.write("", close=True)
-    filling.wait(60, check=True)
+    filling.finish(timeout=60)
     receiving.wait(60, check=True)
     now = counters(a, guest)
     # The one that waits for room is refused once, and not each time that it is looked at.
     assert now["conn_refused_limit"] == before["conn_refused_limit"] + 3
     unchanged(before, now, "tcp_listen_lost")
-    full.write("", close=True)
-    full.wait(60, check=True)
+    full.finish(timeout=60)
 
 
 @pytest.mark.long("debug")
@@ -426,8 +423,7 @@ def test_a_peer_that_has_room_does_not_wait(pair, tools, guest, tcp):
     b.run(["python3", guest / "reset_tcp.py", hosts[1], hosts[0], 1, 0])
     wait_for(a, guest, lambda now: now["conn_reset"] > resets)
     ping(tools, b, hosts[0], hosts[1])
-    waiting.write("", close=True)
-    waiting.wait(60, check=True)
+    waiting.finish(timeout=60)
     now = counters(a, guest)
     assert sum(now[x] - before[x] for x in ended) == too_many
 
@@ -489,10 +485,8 @@ def test_a_peer_without_room_is_not_given_up(pair, guest, tcp):
     # Two limits of the keepalive: the time is what is tested.
     time.sleep(70)
     unchanged(before, counters(a, guest), "conn_reset", "conn_keepalive_timeout")
-    peer.write("", close=True)
-    peer.wait(60, check=True)
-    sending.write("", close=True)
-    sending.wait(60, check=True)
+    peer.finish(timeout=60)
+    sending.finish(timeout=60)
 
 
 @pytest.mark.long("release", "debug")
@@ -520,8 +514,7 @@ def test_a_message_that_waited_while_the_wire_was_cut(pair, guest, tcp):
     ours.run(f"ip link set {ours.netdevs[WIRE]} up")
     receiving.wait(15, check=True)
     for program in sent:
-        program.write("", close=True)
-        program.wait(60, check=True)
+        program.finish(timeout=60)
 
 
 @pytest.mark.long

@@ -105,5 +105,4 @@ def test_messages_in_small_pieces_need_no_other_buffers(pair, tools, guest, tcp)
         now = counters(a, guest)
     assert now["ib_pool_refused_memory"] > before["ib_pool_refused_memory"]
     unchanged(before, now, "tcp_tx_alloc_wait", "conn_reset")
-    sending.write("", close=True)
-    sending.wait(60, check=True)
+    sending.finish(timeout=60)

@@ -36,8 +36,7 @@ def test_silent_strangers_leave_room(pair, tools, guest, tcp):
     silent.expect("^up$", timeout=60)
     now = wait_for(a, guest, lambda now: now["tcp_listen_woken"] == before["tcp_listen_woken"] + len(several))
     assert now["conn_refused_limit"] == before["conn_refused_limit"] + len(several) - 32
-    silent.write("", close=True)
-    silent.wait(60, check=True)
+    silent.finish(timeout=60)
     b.forget("tcp=1")
     ping(tools, a, hosts[1], hosts[0])
 
@@ -65,8 +64,7 @@ def test_strangers_do_not_delay_a_peer(pair, guest, tcp):
         known.write("\n")
         known.expect("^back$", timeout=30)
         known.wait(60, check=True)
-        poking.write("", close=True)
-        poking.wait(60, check=True)
+        poking.finish(timeout=60)
     finally:
         b.run(f"tc qdisc del dev {b.netdevs[WIRE]} root")
 
@@ -86,8 +84,7 @@ def test_a_silent_stranger_is_given_up(pair, guest, tcp):
     silent.expect("^ended$", timeout=120)
     assert 55 < time.monotonic() - begun < 100
     assert counters(a, guest)["conn_keepalive_timeout"] > before
-    silent.write("", close=True)
-    silent.wait(60, check=True)
+    silent.finish(timeout=60)
 
 
 @pytest.mark.long("release", "debug")

@@ -149,8 +149,7 @@ def test_info_reads_large_tables(node, tools, guest):
     held.expect("^open$")
     bound = [x for x in info(node, tools, "-k")["sockets"] if x["bound"] == PAIR[0]]
     assert len({x["bound_port"] for x in bound}) == len({x["inode"] for x in bound}) == 700
-    held.write("", close=True)
-    held.wait(check=True)
+    held.finish()
 
 
 def gid_of(node, index):
@@ -195,8 +194,7 @@ def test_info_shows_all_namespaces(node, tools, guest):
         lines = node.run([tools / "rds-info", "-Nk"]).out.splitlines()
         at = [lines.index(f"# Network namespace {x}") for x in (f"{own} (home namespace)", number)]
         assert at[0] < at[1] and sum(" 127.0.0.1 " in x for x in lines[at[1]:]) == 3
-        held.write("", close=True)
-        held.wait(check=True)
+        held.finish()
     finally:
         node.run("ip netns del other")
 

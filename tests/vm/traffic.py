@@ -321,8 +321,7 @@ def wait_for(node, guest, condition):
     for line in watch.lines():
         seen |= json.loads(line)
         if condition(seen):
-            watch.write("", close=True)
-            watch.wait(check=True)
+            watch.finish()
             return seen
         if time.monotonic() > deadline:
             break
