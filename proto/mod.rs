@@ -52,4 +52,4 @@ pub(crate) mod wire;
 pub(crate) mod xmit;
 
 /// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;

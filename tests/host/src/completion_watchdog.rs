@@ -2,9 +2,10 @@
 
 //! Tests of `proto/completion_watchdog.rs`.
 
-use crate::proto::completion_watchdog::{WatchdogDecision::*, *};
-
-const SECOND: u64 = 1_000_000_000;
+use crate::proto::{
+    completion_watchdog::{WatchdogDecision::*, *},
+    SECOND,
+};
 
 /// Returns a snapshot with `done` completed work requests, in which a completion is due.
 fn due(done: u64) -> CqSnapshot {

@@ -2,10 +2,11 @@
 
 //! Tests of `proto/faults.rs`.
 
-use crate::proto::faults::{Faults, Standing};
+use crate::proto::{
+    faults::{Faults, Standing},
+    SECOND,
+};
 use Standing::{Bad, Good, New};
-
-const SECOND: u64 = 1_000_000_000;
 
 /// Lets a user use a wrong key as fast as permitted, with a link outage of `outage` each time.
 /// Returns the number of uses and the total outage.

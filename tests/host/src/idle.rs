@@ -2,9 +2,7 @@
 
 //! Tests of `proto/idle.rs`.
 
-use crate::proto::idle::*;
-
-const SECOND: u64 = 1_000_000_000;
+use crate::proto::{idle::*, SECOND};
 
 /// Returns a snapshot of a connection that is up and has carried messages.
 fn up() -> IdleSnapshot {

@@ -2,9 +2,7 @@
 
 //! Tests of `proto/keepalive.rs`.
 
-use crate::proto::keepalive::*;
-
-const SECOND: u64 = 1_000_000_000;
+use crate::proto::{keepalive::*, SECOND};
 
 /// Returns a snapshot in which the device has completed all sends and a message waits for its
 /// acknowledgement.

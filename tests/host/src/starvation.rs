@@ -9,10 +9,10 @@ use crate::proto::{
         Starvation,
     },
     wire::FragmentSize::{self, *},
+    SECOND,
 };
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000_000;
 const BEGIN: u64 = 5 * SECOND;
 /// Interval of the checks of a connection that waits.
 const CHECK: u64 = SECOND / 50;

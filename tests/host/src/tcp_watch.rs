@@ -2,9 +2,7 @@
 
 //! Tests of `proto/tcp_watch.rs`.
 
-use crate::proto::tcp_watch::*;
-
-const SECOND: u64 = 1_000_000_000;
+use crate::proto::{tcp_watch::*, SECOND};
 
 #[test]
 fn a_peer_is_silent_only_while_it_owes_an_answer() {

@@ -4,6 +4,7 @@
 
 use crate::proto::tx::*;
 use crate::proto::wire::Flags;
+use crate::proto::SECOND;
 use proptest::prelude::*;
 
 /// Port of the sender, where it makes no difference.
@@ -65,7 +66,6 @@ fn numbers_continue_those_of_earlier_connections() {
 /// readable.
 #[test]
 fn a_life_begins_at_its_time() {
-    const SECOND: u64 = 1_000_000_000;
     // 1 January of each year.
     let [in_2026, in_2043, in_2051] = [1_767_225_600, 2_303_683_200, 2_556_144_000];
     let at = |seconds: u64| first_sequence(seconds * SECOND);
