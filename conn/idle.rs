@@ -250,12 +250,9 @@ struct Last {
     is_unanswered: bool,
 }
 
-fn marks(tx: &Tx, rx: &RecvSide) -> IdleProgress {
-    IdleProgress {
-        next_tx: tx.queue.state.next_sequence(),
-        next_rx: rx.next_sequence(),
-        times_up: tx.times_up,
-    }
+fn marks(tx: &Tx, rx: &RecvSide, has_answered: bool) -> IdleProgress {
+    let next_tx = tx.queue.state.next_sequence();
+    IdleProgress::new(next_tx, rx.next_sequence(), tx.times_up, has_answered)
 }
 
 /// Returns `true` if no message was ever sent or received.
@@ -297,13 +294,15 @@ impl Path {
     fn check(&self, idle_timeouts: IdleTimeouts) -> IdleDecision {
         let state = self.state.load(Relaxed);
         let activity = self.activity().unwrap_or_default();
+        let has_answered = self.has_answered.load(Relaxed);
         let mut tx = self.tx.lock();
         let rx = self.rx.lock();
         let snapshot = IdleSnapshot {
-            marks: marks(&tx, &rx),
+            marks: marks(&tx, &rx, has_answered),
             up: state == State::Up as u32,
             down: state == State::Down as u32,
-            pending: tx.is_pending() || rx.has_partial() || activity.operates,
+            // A stranger may leave a message incomplete for ever. C RDS sends all of it again.
+            pending: tx.is_pending() || (has_answered && rx.has_partial()) || activity.operates,
             for_peer: state == State::Waiting as u32 && self.peer_may_wait.load(Relaxed),
             ack_due: tx.queue.ack_due,
             offers: activity.offers,
@@ -344,7 +343,8 @@ impl Path {
     fn end(&self, can_keep: bool, rejects: bool) -> Option<Last> {
         let tx = self.tx.lock();
         let rx = self.rx.lock();
-        let marks = marks(&tx, &rx);
+        let has_answered = self.has_answered.load(Relaxed);
+        let marks = marks(&tx, &rx, has_answered);
         let position = leaves_position(&tx, &rx).then(|| rx.position());
         drop(rx);
         if !tx.idle_tracker.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep)
@@ -361,7 +361,7 @@ impl Path {
         ended.then_some(Last {
             next_tx: marks.next_tx,
             position,
-            is_unanswered: !self.has_answered.load(Relaxed),
+            is_unanswered: !has_answered,
         })
     }
 }

@@ -77,8 +77,21 @@ pub(crate) struct IdleProgress {
     pub(crate) next_tx: u64,
     /// Sequence number expected next.
     pub(crate) next_rx: u64,
-    /// Number of times that the connection came up.
+    /// Number of times that the connection came up, once the peer has answered.
     pub(crate) times_up: u64,
+}
+
+impl IdleProgress {
+    /// Creates counters from the sequence number of the next message to be queued, the one expected
+    /// next, and the number of times that the connection came up. Over TCP anybody can make a
+    /// connection come up again and again, so that is progress only once the peer has answered.
+    pub(crate) const fn new(next_tx: u64, next_rx: u64, times_up: u64, has_answered: bool) -> Self {
+        Self {
+            next_tx,
+            next_rx,
+            times_up: if has_answered { times_up } else { 0 },
+        }
+    }
 }
 
 /// State of a connection as one check sees it.

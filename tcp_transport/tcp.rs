@@ -72,6 +72,9 @@ impl Tcp {
     #[cold]
     pub(super) fn lose(&self, key: &ConnKey) {
         self.counters.inc(TcpCounter::ListenLost);
-        pr_info_ratelimited!("{}: messages or a request are lost, too many wait\n", key);
+        pr_info_ratelimited!(
+            "{}: messages or a request are lost, there is no room\n",
+            key
+        );
     }
 }

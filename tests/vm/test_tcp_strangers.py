@@ -88,6 +88,25 @@ def test_a_silent_stranger_is_given_up(pair, guest, tcp):
 
 
 @pytest.mark.long("release", "debug")
+def test_silent_strangers_are_forgotten(pair, guest, tcp):
+    """A limit is near, so hosts that send nothing are forgotten, though each accepts a connection a
+    minute."""
+    tcp(0)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=16", "idle_secs=70")
+    several = with_strangers(pair, 16)
+    b.forget()
+    before = counters(a, guest)
+    silent = b.start(["python3", guest / "tcp_silent.py", NODE, RDS_TCP_PORT, 14, *several])
+    silent.expect("^up$", timeout=60)
+    now = wait_for(a, guest, lambda now: now["conn_gc"] > before["conn_gc"])
+    assert now["conn_keepalive_timeout"] > before["conn_keepalive_timeout"]
+    # All hosts could be reached.
+    assert now["conn_attempt_failed"] == before["conn_attempt_failed"]
+    silent.finish()
+
+
+@pytest.mark.long("release", "debug")
 def test_a_forgotten_request_is_counted(pair, guest, tcp):
     """A limit is near, so hosts that asked for a connection and cannot be reached are forgotten."""
     tcp(0)

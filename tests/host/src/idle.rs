@@ -7,11 +7,7 @@ use crate::proto::{idle::*, SECOND};
 /// Returns a snapshot of a connection that is up and has carried messages.
 fn up() -> IdleSnapshot {
     IdleSnapshot {
-        marks: IdleProgress {
-            next_tx: 5,
-            next_rx: 9,
-            times_up: 1,
-        },
+        marks: IdleProgress::new(5, 9, 1, true),
         up: true,
         down: false,
         pending: false,
@@ -37,11 +33,7 @@ fn down() -> IdleSnapshot {
 fn unused() -> IdleSnapshot {
     IdleSnapshot {
         unused: true,
-        marks: IdleProgress {
-            next_tx: 2,
-            next_rx: 1,
-            times_up: 0,
-        },
+        marks: IdleProgress::new(2, 1, 0, true),
         ..down()
     }
 }
@@ -126,6 +118,35 @@ fn what_is_pending_keeps_it() {
         let found = looks(2, [(0, pending), (2, pending), (9, pending)]);
         assert!(found.iter().all(|x| [Keep, Acknowledge].contains(x)));
     }
+}
+
+/// Anybody can accept a connection over TCP once a minute. That keeps it only after a message.
+#[test]
+fn a_stranger_that_comes_up_again_and_again_is_idle() {
+    let comes_up = |has_answered| {
+        let mut times_up = 0;
+        looks(
+            600,
+            [0, 15, 75, 135, 540, 600, 615].map(|time| {
+                times_up += 1;
+                let marks = IdleProgress::new(2, 1, times_up, has_answered);
+                let is_rds_rust = false;
+                (
+                    time,
+                    IdleSnapshot {
+                        marks,
+                        is_rds_rust,
+                        ..up()
+                    },
+                )
+            }),
+        )
+    };
+    assert_eq!(
+        comes_up(false),
+        [Keep, Acknowledge, Keep, Keep, Keep, EndForRoom, EndForRoom]
+    );
+    assert_eq!(comes_up(true), [Keep; 7]);
 }
 
 /// C RDS would reconnect at once. Such a peer also gets the acknowledgement.

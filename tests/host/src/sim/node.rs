@@ -146,11 +146,13 @@ impl Node {
     }
 
     fn marks(&self) -> IdleProgress {
-        IdleProgress {
-            next_tx: self.tx.next_sequence(),
-            next_rx: self.rx.next_sequence(),
-            times_up: self.times_up.into(),
-        }
+        let times_up = self.times_up.into();
+        IdleProgress::new(
+            self.tx.next_sequence(),
+            self.rx.next_sequence(),
+            times_up,
+            true,
+        )
     }
 
     pub(super) fn check(&mut self, now: Time, idle_timeouts: IdleTimeouts) -> IdleDecision {
