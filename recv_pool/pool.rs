@@ -215,7 +215,10 @@ impl Pool {
     ///
     /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn add_shard(&self, context: Context) -> Result<(), GrowError> {
-        self.grow(context)
+        self.grow(context)?;
+        // Perhaps nobody uses it. So no buffer returns that would cause a check.
+        self.arena.watch_if_needed();
+        Ok(())
     }
 
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns their number. The

@@ -528,7 +528,11 @@ impl Arena {
     }
 
     /// Schedules a check for unneeded empty shards, if there are too many.
-    fn watch_if_needed(self: &Arc<Self>) {
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn watch_if_needed(self: &Arc<Self>) {
         let Some(queue) = &self.queue else {
             return;
         };
