@@ -230,16 +230,17 @@ mod suite {
         let begin = time::monotonic_ns();
         let may = |ms: u64, lacks_pieces| device.may_give_up(begin + ms * MS, lacks_pieces);
         bench.refuse_from(LARGE)?;
-        let with_pieces = [(0, true), (19, true), (20, true)].map(|(ms, lacks)| may(ms, lacks));
+        // The time that an attempt takes counts, too.
+        let with_pieces = [(0, true), (19, true), (600, true)].map(|(ms, lacks)| may(ms, lacks));
         let made = small_shards(&bench)?;
         bench.refuse_from(0)?;
         // The buffers of those are free, but they are for connections that were given up.
         let without = [
-            (40, true),
-            (1039, true),
-            (1040, false),
-            (2039, true),
-            (2040, true),
+            (1200, true),
+            (2199, true),
+            (2800, false),
+            (3799, true),
+            (4400, true),
         ]
         .map(|(ms, lacks)| may(ms, lacks));
         let made_without = small_shards(&bench)? - made;
