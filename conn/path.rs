@@ -42,6 +42,7 @@ use crate::{
         info::RdmaPath,
         keepalive::Keepalive,
         packed,
+        starvation::SendPosition,
         tx::{
             AckPolicy,
             SendState, //
@@ -397,6 +398,21 @@ impl Path {
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.has_event(PathEvent::Stop)
+    }
+
+    /// Returns the position of the transmission.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt, without a lock that is below `Path::tx`.
+    pub(crate) fn send_position(&self) -> SendPosition {
+        let tx = self.tx.lock();
+        let first = tx.queue.unsent.front();
+        SendPosition {
+            sequence: first.map_or(0, |first| first.sequence),
+            fragment: first.map_or(0, |first| first.fragment),
+            map_left: tx.queue.cong_left,
+        }
     }
 
     /// Returns `true` if messages wait to be sent or acknowledged.

@@ -150,10 +150,8 @@ impl QpContext {
             return;
         }
         let (now, progress) = (time::monotonic_ns(), qp.send_progress());
-        let lasts = qp.with_poll(|ring| {
-            ring.send_starvation
-                .wait(now, progress.posted, progress.due)
-        });
+        let position = this.connection.path.send_position();
+        let lasts = qp.with_poll(|ring| ring.send_starvation.wait(now, position, progress.due));
         if lasts && !this.shared.progress.has_ended() && this.device.may_give_up(now, true) {
             this.give_up_for_memory("send memory", ENOMEM);
         } else if !progress.due && progress.done < progress.posted {

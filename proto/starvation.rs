@@ -14,7 +14,6 @@ use super::{
     wire::FragmentSize,
     SECOND, //
 };
-use core::mem;
 
 /// Time in nanoseconds for which programs that read, or the kernel, may free memory.
 const SHORT_WAIT: u64 = SECOND;
@@ -116,15 +115,26 @@ impl Starvation {
     }
 }
 
+/// Position of a transmission. It changes with each frame that has payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendPosition {
+    /// Sequence number of the first unsent message, or 0.
+    pub(crate) sequence: u64,
+    /// Number of the fragment of that message which is sent next.
+    pub(crate) fragment: u32,
+    /// Bytes of the congestion map that are still to be sent.
+    pub(crate) map_left: u32,
+}
+
 /// Wait of a transmission for memory in large pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendStarvation {
     /// There is no memory, however many frames the few buffers suffice for.
     starved: Since,
-    /// There is no memory, and no frame is sent.
+    /// There is no memory, and no payload is sent.
     stuck: Since,
-    /// Number of sends that were posted by the last check of the wait.
-    posted: u64,
+    /// Position at the last check of the wait.
+    position: Option<SendPosition>,
 }
 
 impl SendStarvation {
@@ -132,7 +142,7 @@ impl SendStarvation {
         Self {
             starved: Since(None),
             stuck: Since(None),
-            posted: 0,
+            position: None,
         }
     }
 
@@ -150,11 +160,11 @@ impl SendStarvation {
     /// Begins or continues the wait at time `now`, in nanoseconds. Returns `true` if it has lasted
     /// long enough to give the connection up.
     ///
-    /// `posted` is the number of sends so far, which grows while the transmission gets on with the
-    /// few buffers that there are. `due`: the device owes a completion of a send, which may return
-    /// a buffer.
-    pub(crate) fn wait(&mut self, now: u64, posted: u64, due: bool) -> bool {
-        if mem::replace(&mut self.posted, posted) != posted {
+    /// `position` changes while the transmission gets on with the few buffers that there are. A
+    /// header alone does not change it. `due`: the device owes a completion of a send, which may
+    /// return a buffer.
+    pub(crate) fn wait(&mut self, now: u64, position: SendPosition, due: bool) -> bool {
+        if self.position.replace(position) != Some(position) {
             self.stuck = Since(None);
         }
         let starved = self.starved.lasts(true, now, LONG_WAIT);

@@ -3,8 +3,9 @@
 //! Decides what is sent next to a peer, and when transmission pauses.
 //!
 //! In this order: the congestion map, short messages in a packed frame, the operation or the next
-//! fragment of the first message, a header alone. Nothing comes between the fragments of a message,
-//! or between the work requests of an operation.
+//! fragment of the first message, a header alone. Only a header may come between the fragments of
+//! a message, while there is no buffer for the next one. Nothing comes between the work requests of
+//! an operation.
 //!
 //! Ownership: queue and frames stay with the caller, which describes both. Errors: none.
 

@@ -4,7 +4,7 @@
 
 use crate::proto::{
     starvation::{
-        next_give_up, SendStarvation,
+        next_give_up, SendPosition, SendStarvation,
         Shortage::{self, *},
         Starvation,
     },
@@ -99,12 +99,20 @@ fn a_connection_whose_messages_get_on_is_not_given_up() {
     }
 }
 
+/// Returns the position before a fragment.
+fn at(fragment: u32) -> SendPosition {
+    SendPosition {
+        fragment,
+        ..SendPosition::default()
+    }
+}
+
 #[test]
 fn a_transmission_waits_a_second_for_memory() {
     let mut send = SendStarvation::new();
     let given_up = (BEGIN..)
         .step_by(CHECK as usize)
-        .find(|now| send.wait(*now, 7, false));
+        .find(|now| send.wait(*now, at(7), false));
     assert_eq!(given_up, Some(BEGIN + SECOND));
     send.end();
     assert!(!send.is_starved());
@@ -115,12 +123,12 @@ fn a_transmission_waits_a_second_for_memory() {
 fn a_transmission_that_was_over_does_not_count() {
     const HOUR: u64 = 3600 * SECOND;
     let mut send = SendStarvation::new();
-    assert!(!send.wait(BEGIN, 7, false));
+    assert!(!send.wait(BEGIN, at(7), false));
     assert!(send.is_starved());
     send.end();
-    assert!(!send.wait(BEGIN + HOUR, 7, false));
-    assert!(!send.wait(BEGIN + HOUR + SECOND - 1, 7, false));
-    assert!(send.wait(BEGIN + HOUR + SECOND, 7, false));
+    assert!(!send.wait(BEGIN + HOUR, at(7), false));
+    assert!(!send.wait(BEGIN + HOUR + SECOND - 1, at(7), false));
+    assert!(send.wait(BEGIN + HOUR + SECOND, at(7), false));
 }
 
 /// A device that owes a completion may return a buffer.
@@ -128,12 +136,12 @@ fn a_transmission_that_was_over_does_not_count() {
 fn sends_in_flight_may_return_a_buffer() {
     let mut send = SendStarvation::new();
     for time in (0..5 * SECOND).step_by(CHECK as usize) {
-        assert!(!send.wait(BEGIN + time, 7, true));
+        assert!(!send.wait(BEGIN + time, at(7), true));
         // Nothing else would cause the next check.
         assert!(send.is_starved());
     }
-    assert!(!send.wait(BEGIN + 6 * SECOND, 7, false));
-    assert!(send.wait(BEGIN + 7 * SECOND, 7, false));
+    assert!(!send.wait(BEGIN + 6 * SECOND, at(7), false));
+    assert!(send.wait(BEGIN + 7 * SECOND, at(7), false));
 }
 
 /// Few buffers suffice for few frames. The next connection gets on faster with small fragments.
@@ -144,7 +152,7 @@ fn no_transmission_crawls_for_longer_than_half_a_minute() {
         let mut checks = (BEGIN..BEGIN + 60 * SECOND).step_by(CHECK as usize);
         let given_up = checks.find(|now| {
             posted += 1;
-            send.wait(*now, posted, due)
+            send.wait(*now, at(posted), due)
         });
         assert_eq!(given_up, Some(BEGIN + 30 * SECOND));
     }
@@ -205,7 +213,7 @@ proptest! {
         let (mut send, mut now) = (SendStarvation::new(), BEGIN);
         for (time, posted) in times.into_iter().zip(1..) {
             for check in (0..time).step_by(CHECK as usize).chain([time]) {
-                prop_assert!(!send.wait(now + check, posted, false));
+                prop_assert!(!send.wait(now + check, at(posted), false));
             }
             now += time;
         }

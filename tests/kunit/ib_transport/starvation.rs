@@ -75,6 +75,14 @@ mod suite {
         Ok(taken)
     }
 
+    /// Lets the device report all sends of a new connection, so that it keeps no buffer.
+    fn return_buffers(bench: &Bench, connection: &Arc<Connection>) -> Result {
+        bench.send(connection, MAX_UNSIGNALED - FIRST)?;
+        bench.await_sends(1, MAX_UNSIGNALED)?;
+        bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
+        Ok(())
+    }
+
     /// Waits for a number of checks that find no buffer to send.
     fn await_checks(bench: &Bench, count: u32) -> Result {
         let seen = bench.counted(Counter::IbTxAllocWait);
@@ -99,10 +107,7 @@ mod suite {
     fn a_transmission_without_memory_is_given_up_after_a_second() -> Result {
         let bench = bench()?;
         let connection = bench.connect()?;
-        // The device reports that it keeps no buffer.
-        bench.send(&connection, MAX_UNSIGNALED - FIRST)?;
-        bench.await_sends(1, MAX_UNSIGNALED)?;
-        bench.end_sends(1, ROOM, WcStatus::SUCCESS)?;
+        return_buffers(&bench, &connection)?;
         bench.wire.is_cut.store(true, Relaxed);
         let begin = time::monotonic_ns();
         let taken = lack_to_send(&bench, &connection, 1)?;
@@ -114,6 +119,32 @@ mod suite {
         let left = bench.end(connection);
         assert!((WAIT..LONG).contains(&elapsed));
         assert_eq!((small, of_receives, left), (true, 0, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn headers_are_no_sign_that_a_transmission_gets_on() -> Result {
+        let bench = bench()?;
+        let connection = bench.connect()?;
+        return_buffers(&bench, &connection)?;
+        bench.wire.is_cut.store(true, Relaxed);
+        let begin = time::monotonic_ns();
+        let taken = lack_to_send(&bench, &connection, 1)?;
+        let is_reset = || bench.counted(Counter::ConnReset) > 0;
+        while !is_reset() {
+            let checks = || bench.counted(Counter::IbTxAllocWait);
+            let seen = checks();
+            bench
+                .fake
+                .wait_until(|| is_reset() || checks() >= seen + 5)?;
+            connection.send_header();
+            bench.fake.end_sends(1, ROOM, WcStatus::SUCCESS);
+        }
+        let elapsed = time::monotonic_ns() - begin;
+        drop(taken);
+        let left = bench.end(connection);
+        assert!((WAIT..LONG).contains(&elapsed));
+        assert_eq!(left, 0);
         Ok(())
     }
 
