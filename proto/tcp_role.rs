@@ -32,10 +32,11 @@ pub(crate) fn purpose(local: Ipv6Addr, peer: Ipv6Addr) -> Purpose {
     }
 }
 
-/// Returns attempt number `attempt` at a port for the first path, from `low` to `high`. `None` if
-/// all were tried, or there are none. The first one depends on `random`.
-pub(crate) fn port(low: u16, high: u16, random: u32, attempt: u32) -> Option<u16> {
-    let first = low.checked_next_multiple_of(GROUP)?;
+/// Returns attempt number `attempt` at a port for the path with this index, from `low` to `high`.
+/// `None` if all were tried, or there are none. The first one depends on `random`.
+pub(crate) fn port(low: u16, high: u16, index: u8, random: u32, attempt: u32) -> Option<u16> {
+    let above = u16::from(index).wrapping_sub(low) % GROUP;
+    let first = low.checked_add(above)?;
     let groups = u32::from(high.checked_sub(first)?)
         .checked_div(GROUP.into())?
         .checked_add(1)?;

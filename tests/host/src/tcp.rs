@@ -286,14 +286,14 @@ proptest! {
         }
     }
 
-    /// A port is in the range and belongs to the first path, and all such ports are tried once.
+    /// A port is in the range and belongs to the path, and all such ports are tried once.
     #[test]
-    fn ports_belong_to_the_first_path(low: u16, high: u16, random: u32) {
+    fn ports_belong_to_their_path(low: u16, high: u16, index in 0u8..8, random: u32) {
         let mut ports: Vec<u16> = (0..)
-            .map_while(|attempt| tcp_role::port(low, high, random, attempt))
+            .map_while(|attempt| tcp_role::port(low, high, index, random, attempt))
             .collect();
         ports.sort_unstable();
-        let all: Vec<u16> = (low..=high).filter(|port| port % 8 == 0).collect();
+        let all: Vec<u16> = (low..=high).filter(|port| port % 8 == u16::from(index)).collect();
         prop_assert_eq!(ports, all);
     }
 
