@@ -17,6 +17,7 @@ mod brain;
 mod looks;
 mod node;
 mod pairs;
+mod restarts;
 mod tests;
 
 use crate::proto::connect::{Event, State};
