@@ -47,3 +47,9 @@ pub(crate) fn port(low: u16, high: u16, index: u8, random: u32, attempt: u32) ->
     let offset = group.checked_mul(GROUP.into())?;
     first.checked_add(u16::try_from(offset).ok()?)
 }
+
+/// Returns the index of the path that a peer connects from `port`.
+pub(crate) const fn path_of(port: u16) -> u8 {
+    // CAST: less than 8.
+    (port % GROUP) as u8
+}

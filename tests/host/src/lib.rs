@@ -31,6 +31,8 @@ mod info;
 mod keepalive;
 mod keyed;
 mod laddr_table;
+mod mprds;
+mod mprds_nodes;
 mod packed;
 mod rdma;
 mod recv_depth;

@@ -294,7 +294,8 @@ proptest! {
             .collect();
         ports.sort_unstable();
         let all: Vec<u16> = (low..=high).filter(|port| port % 8 == u16::from(index)).collect();
-        prop_assert_eq!(ports, all);
+        prop_assert_eq!(&ports, &all);
+        prop_assert!(ports.iter().all(|port| tcp_role::path_of(*port) == index));
     }
 
     /// Exactly one of two nodes makes the connections that carry messages.

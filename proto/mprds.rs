@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Negotiation of the number of paths to a peer over TCP: multipath RDS, or mprds.
+//!
+//! A probe is an empty message from port 1 to port 0. Its answer is one from port 0 to port 1. Both
+//! are numbered messages of the first path, with the extensions of a [`Handshake`]. Each node uses
+//! the smaller one of its own number of paths and the peer's.
+//!
+//! - *Peers.* Older ones send no number, or no SPORT_IDX: they connect from any port. If they
+//!   connect a path again, it may meet another one at the other end. So they get one path. Nothing
+//!   identifies them before the first handshake, therefore this node begins with the number 1.
+//! - *Numbers.* C RDS chooses a path by a mask, and would leave some of 3 paths unused. So this
+//!   node uses 1, 2, 4 or 8. It offers 2 to a peer that offers 3, and both use that.
+//! - *Growth.* The number does not shrink while the peer runs: messages may wait on each path. A
+//!   peer that restarts draws another generation. Without generations, it may have restarted
+//!   before each link of the first path.
+//! - *Use.* Paths are accepted once this node has offered their number. It makes and uses them once
+//!   the peer has answered a probe that had the number, and so is ready for them.
+//! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
+//!   does if nothing arrives for a second. Probes without an answer are repeated, five in all. To a
+//!   peer that may still use several paths the first one has no number: C RDS changes nothing then.
+//!
+//! Only handshakes on the first path are passed to [`Mprds::receive`], and each only once.
+//!
+//! Ownership: none, this state has only numbers. Errors: none; what makes no sense is ignored.
+
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "connections have one path")
+)]
+
+use super::{
+    exthdr::{
+        Extension,
+        Extensions,
+        ExthdrWriter,
+        SPACE, //
+    },
+    tcp_role,
+    wire::{
+        Header,
+        PING_PORT,
+        PROBE_PORT, //
+    },
+    SECOND, //
+};
+use core::num::NonZeroU32;
+
+/// Time in nanoseconds between two probes.
+const PERIOD: u64 = SECOND;
+
+/// Maximum number of probes on a link, apart from those with a larger number.
+const PROBES: u8 = 5;
+
+/// Number of paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PathCount {
+    #[default]
+    One,
+    Two,
+    Four,
+    Eight,
+}
+
+impl PathCount {
+    /// Returns the largest count that is not above `number`, or the smallest one.
+    pub(crate) const fn at_most(number: u16) -> Self {
+        match number {
+            0 | 1 => Self::One,
+            2 | 3 => Self::Two,
+            4..=7 => Self::Four,
+            _ => Self::Eight,
+        }
+    }
+
+    /// Returns the number.
+    pub(crate) const fn number(self) -> u16 {
+        1 << self as u16
+    }
+
+    /// Returns `true` if there is a path with this index.
+    pub(crate) const fn has(self, index: u8) -> bool {
+        (index as u16) < self.number()
+    }
+}
+
+/// Kind of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeKind {
+    /// The receiver has to answer.
+    Probe,
+    /// The answer to a probe.
+    Answer,
+}
+
+impl HandshakeKind {
+    /// Returns the kind of an empty message between these ports. `None` if it is no handshake.
+    pub(crate) const fn of(sport: u16, dport: u16) -> Option<Self> {
+        match (sport, dport) {
+            (PROBE_PORT, PING_PORT) => Some(Self::Probe),
+            (PING_PORT, PROBE_PORT) => Some(Self::Answer),
+            _ => None,
+        }
+    }
+}
+
+/// Extensions of a probe or its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Handshake {
+    /// NPATHS: the number of paths that the sender is ready for. Without it nothing changes.
+    pub(crate) paths: Option<u16>,
+    /// GEN_NUM: a number that the sender has drawn when it was started.
+    pub(crate) generation: Option<NonZeroU32>,
+    /// SPORT_IDX: the ports from which the sender connects have the index of the path.
+    pub(crate) has_port_index: bool,
+}
+
+impl Handshake {
+    /// Returns the handshake in a header, and its kind. `None` if the header is of no handshake.
+    #[inline]
+    pub(crate) fn of(header: &Header) -> Option<(HandshakeKind, Self)> {
+        let kind = HandshakeKind::of(header.sport, header.dport)?;
+        if header.len != 0 {
+            return None;
+        }
+        let mut this = Self::default();
+        for extension in Extensions::new(&header.exthdr) {
+            match extension {
+                Extension::NPaths(number) => this.paths = Some(number),
+                Extension::GenNum(number) => this.generation = NonZeroU32::new(number),
+                Extension::SportIdx(_) => this.has_port_index = true,
+                _ => {}
+            }
+        }
+        Some((kind, this))
+    }
+
+    /// Returns the extensions, in the order of C RDS.
+    pub(crate) fn emit(self) -> [u8; SPACE] {
+        let mut writer = ExthdrWriter::new();
+        // There is room for all.
+        if let Some(number) = self.paths {
+            let _ = writer.push(Extension::NPaths(number));
+        }
+        if let Some(number) = self.generation {
+            let _ = writer.push(Extension::GenNum(number.get()));
+        }
+        if self.has_port_index {
+            let _ = writer.push(Extension::SportIdx(0));
+        }
+        writer.finish()
+    }
+}
+
+/// Knowledge about the peer since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PeerPaths {
+    generation: Option<NonZeroU32>,
+    has_port_index: bool,
+    /// The largest number that it has offered. A peer of this module begins with 1, too.
+    offered: PathCount,
+    /// The largest number that was sent to it.
+    sent: PathCount,
+    /// Paths that this node uses.
+    agreed: PathCount,
+}
+
+impl PeerPaths {
+    /// Returns the number of paths that the peer may use.
+    fn accepted(&self) -> PathCount {
+        match self.offered {
+            PathCount::One => self.sent,
+            offered => self.sent.min(offered),
+        }
+    }
+}
+
+/// Handshakes on the present link of the first path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Exchange {
+    /// The peer has sent one.
+    received: bool,
+    /// Probes that may be sent, and the time of the next one, as long as the link is up.
+    probes: Option<(u8, u64)>,
+    /// Number of the last probe that was requested from the caller.
+    wanted: Option<PathCount>,
+    /// Number in the last probe.
+    asked: Option<PathCount>,
+    /// Probes without an answer, and those of them with a smaller number than the last.
+    unanswered: u8,
+    outdated: u8,
+    /// Number in the last probe that was answered. The peer answers them in order.
+    confirmed: Option<PathCount>,
+}
+
+/// Negotiation with one peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Mprds {
+    /// Most paths that this node uses.
+    most: PathCount,
+    /// Generation of this node.
+    generation: Option<NonZeroU32>,
+    /// `None` before the first handshake.
+    peer: Option<PeerPaths>,
+    link: Exchange,
+}
+
+impl Mprds {
+    /// Creates the state for a peer from which nothing has arrived.
+    pub(crate) const fn new(most: PathCount, generation: Option<NonZeroU32>) -> Self {
+        Self {
+            most,
+            generation,
+            peer: None,
+            link: Exchange {
+                received: false,
+                probes: None,
+                wanted: None,
+                asked: None,
+                unanswered: 0,
+                outdated: 0,
+                confirmed: None,
+            },
+        }
+    }
+
+    /// Notes that the first path has a link. `accepted`: the peer has connected.
+    pub(crate) fn up(&mut self, now: u64, accepted: bool) {
+        let delay = if accepted { 0 } else { PERIOD };
+        self.link.probes = Some((PROBES, now.saturating_add(delay)));
+    }
+
+    /// Notes that the first path has no link any more.
+    pub(crate) fn down(&mut self) {
+        self.link = Exchange::default();
+    }
+
+    /// Returns the number of paths for which this node is ready.
+    fn offer(&self) -> PathCount {
+        match self.peer {
+            Some(peer) if peer.has_port_index => match peer.offered {
+                PathCount::One => self.most,
+                offered => self.most.min(offered),
+            },
+            _ => PathCount::One,
+        }
+    }
+
+    /// Returns the number for the next handshake. `None` if it must have none: the peer may use
+    /// several paths, or may have restarted with only one.
+    fn number(&self) -> Option<PathCount> {
+        let before = self.peer.map_or(PathCount::One, |peer| peer.sent);
+        let sends = self.link.received || before == PathCount::One;
+        sends.then(|| self.offer())
+    }
+
+    /// Returns the content of a handshake that is being sent now.
+    pub(crate) fn send(&mut self, kind: HandshakeKind) -> Handshake {
+        let number = self.number();
+        if let (Some(peer), Some(number)) = (&mut self.peer, number) {
+            peer.sent = peer.sent.max(number);
+        }
+        if kind == HandshakeKind::Probe {
+            let (link, asked) = (&mut self.link, Some(number.unwrap_or_default()));
+            if link.asked < asked {
+                link.outdated = link.unanswered;
+            }
+            link.asked = asked;
+            link.unanswered = link.unanswered.saturating_add(1);
+        }
+        Handshake {
+            paths: number.map(PathCount::number),
+            generation: self.generation,
+            has_port_index: true,
+        }
+    }
+
+    /// Returns `true` if a handshake shows by its generation that the peer has restarted. Messages
+    /// of its new life may be marked as retransmitted, and have smaller numbers.
+    pub(crate) fn shows_restart(&self, handshake: &Handshake) -> bool {
+        let before = self.peer.and_then(|peer| peer.generation);
+        let known = before.is_some() && handshake.generation.is_some();
+        known && before != handshake.generation && !self.link.received
+    }
+
+    /// Handles a handshake that has arrived on the first path. Returns `true` if the peer has
+    /// restarted. Then the caller drops the links of the other paths, moves their messages to the
+    /// first one, and expects new sequence numbers on all.
+    ///
+    /// The caller then calls [`Self::check`].
+    pub(crate) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) -> bool {
+        // A peer does not restart during a link, so only the first handshake shows that.
+        let (peer, restarted) = match self.peer {
+            Some(peer) if self.link.received => (peer, false),
+            before => Self::recognise(before, handshake),
+        };
+        let (peer, link) = (self.peer.insert(peer), &mut self.link);
+        link.received = true;
+        peer.has_port_index |= handshake.has_port_index;
+        if let Some(number) = handshake.paths {
+            peer.offered = peer.offered.max(PathCount::at_most(number));
+        }
+        if kind == HandshakeKind::Answer {
+            link.unanswered = link.unanswered.saturating_sub(1);
+            match link.outdated.checked_sub(1) {
+                Some(left) => link.outdated = left,
+                None => link.confirmed = link.asked,
+            }
+        }
+        if let Some(confirmed) = link.confirmed.filter(|_| peer.has_port_index) {
+            peer.agreed = peer.agreed.max(confirmed.min(peer.offered));
+        }
+        restarted
+    }
+
+    /// Returns the peer of the first handshake on a link, and `true` if it has restarted.
+    fn recognise(before: Option<PeerPaths>, handshake: &Handshake) -> (PeerPaths, bool) {
+        let new = PeerPaths {
+            generation: handshake.generation,
+            ..PeerPaths::default()
+        };
+        match before {
+            None => (new, false),
+            Some(peer) if peer.generation != handshake.generation => (new, true),
+            Some(peer) if peer.generation.is_some() => (peer, false),
+            // It may have restarted. If it has one path only, nothing else will show that.
+            Some(peer) => {
+                let several = peer.agreed > PathCount::One;
+                (new, several && !handshake.has_port_index)
+            }
+        }
+    }
+
+    /// Notes that a handshake has arrived on another path: the peer uses that as the first one. It
+    /// has restarted, and has no index in its ports. The caller drops the link of that path.
+    pub(crate) fn receive_elsewhere(&mut self) {
+        if !self.link.received {
+            self.peer = None;
+        }
+    }
+
+    /// Returns `true` if no more probes are needed on this link.
+    fn is_settled(&self) -> bool {
+        let done =
+            |peer: PeerPaths| !peer.has_port_index || self.link.confirmed >= Some(self.offer());
+        self.most == PathCount::One || (self.link.received && self.peer.is_some_and(done))
+    }
+
+    /// Returns `true` if the caller has to send a probe on the first path. Called after
+    /// [`Self::up`] and [`Self::receive`], and at the time that [`Self::next_check`] returns.
+    pub(crate) fn check(&mut self, now: u64) -> bool {
+        let settled = self.is_settled();
+        let Some((left, time)) = self.link.probes.filter(|_| !settled) else {
+            return false;
+        };
+        let number = Some(self.number().unwrap_or_default());
+        // A larger number is sent at once.
+        let grows = self.link.received && self.link.wanted < number;
+        if !grows && (left == 0 || now < time) {
+            return false;
+        }
+        let left = if grows { left } else { left.saturating_sub(1) };
+        self.link.probes = Some((left, now.saturating_add(PERIOD)));
+        self.link.wanted = number;
+        true
+    }
+
+    /// Returns the time of the next [`Self::check`]. `None` if nothing is to be done by then.
+    pub(crate) fn next_check(&self) -> Option<u64> {
+        let (left, time) = self.link.probes.filter(|_| !self.is_settled())?;
+        (left > 0).then_some(time)
+    }
+
+    /// Returns the number of paths for messages.
+    pub(crate) fn paths(&self) -> PathCount {
+        self.peer.map_or(PathCount::One, |peer| peer.agreed)
+    }
+
+    /// Returns `true` if this node may connect a path. The others wait until the peer is known to
+    /// be the same.
+    pub(crate) fn may_connect(&self, index: u8) -> bool {
+        index == 0 || (self.link.received && self.paths().has(index))
+    }
+
+    /// Returns the path of a connection that the peer has made from `port`. `None` if there is no
+    /// such path, so that the caller resets the connection.
+    pub(crate) fn incoming(&self, port: u16) -> Option<u8> {
+        match self.peer {
+            Some(peer) if peer.has_port_index => {
+                let index = tcp_role::path_of(port);
+                peer.accepted().has(index).then_some(index)
+            }
+            _ => Some(0),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `proto/mprds.rs`: vectors and rules.
+
+use crate::proto::{
+    exthdr::SPACE,
+    mprds::{Handshake, HandshakeKind, Mprds, PathCount},
+    wire::{Header, PING_PORT, PROBE_PORT},
+};
+use proptest::prelude::*;
+use std::num::NonZeroU32;
+
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+pub(crate) fn generation(number: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(number)
+}
+
+/// Returns the header of a handshake as it arrives.
+pub(crate) fn header(kind: HandshakeKind, exthdr: [u8; SPACE]) -> Header {
+    let (sport, dport) = match kind {
+        HandshakeKind::Probe => (PROBE_PORT, PING_PORT),
+        HandshakeKind::Answer => (PING_PORT, PROBE_PORT),
+    };
+    let mut bytes = [0; Header::LEN];
+    let header = Header {
+        sequence: 9,
+        sport,
+        dport,
+        exthdr,
+        ..Header::default()
+    };
+    header.emit(&mut bytes);
+    Header::parse(&bytes).unwrap()
+}
+
+fn read(exthdr: [u8; SPACE]) -> Handshake {
+    let found = Handshake::of(&header(HandshakeKind::Probe, exthdr));
+    let (kind, handshake) = found.unwrap();
+    assert_eq!(kind, HandshakeKind::Probe);
+    let answer = Handshake::of(&header(HandshakeKind::Answer, exthdr));
+    assert_eq!(answer, Some((HandshakeKind::Answer, handshake)));
+    handshake
+}
+
+const C_7_2: [u8; SPACE] = *b"\x05\0\x08\x06\x01\x02\x03\x04\x08\0\0\0\0\0\0\0";
+const UEK: [u8; SPACE] = *b"\x05\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0";
+const C_4_9: [u8; SPACE] = *b"\x05\0\x08\x06\x01\x02\x03\x04\0\0\0\0\0\0\0\0";
+const UEK_4: [u8; SPACE] = *b"\x05\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+#[test]
+fn vectors_of_all_versions() {
+    let c_7_2 = Handshake {
+        paths: Some(8),
+        generation: generation(0x0102_0304),
+        has_port_index: true,
+    };
+    assert_eq!(read(C_7_2), c_7_2);
+    assert_eq!(c_7_2.emit(), C_7_2);
+    let uek = Handshake {
+        generation: None,
+        ..c_7_2
+    };
+    assert_eq!(read(UEK), uek);
+    assert_eq!(uek.emit(), UEK);
+    let c_4_9 = Handshake {
+        has_port_index: false,
+        ..c_7_2
+    };
+    assert_eq!(read(C_4_9), c_4_9);
+    assert_eq!(c_4_9.emit(), C_4_9);
+    let uek_4 = Handshake {
+        generation: None,
+        ..c_4_9
+    };
+    assert_eq!(read(UEK_4), uek_4);
+    assert_eq!(read([0; SPACE]), Handshake::default());
+    assert_eq!(Handshake::default().emit(), [0; SPACE]);
+    // Capabilities and checksum of UEK, and a number of 0 for "no generation".
+    let more = *b"\x05\0\x08\x06\0\0\0\0\x07\0\0\0\x01\x08\0\0";
+    assert_eq!(read(more), uek);
+    // The last of several, as C RDS.
+    let twice = *b"\x05\0\x08\x05\0\x02\x08\0\0\0\0\0\0\0\0\0";
+    assert_eq!(read(twice).paths, Some(2));
+}
+
+#[test]
+fn other_messages_are_no_handshakes() {
+    let probe = header(HandshakeKind::Probe, C_7_2);
+    for other in [
+        Header { sport: 2, ..probe },
+        Header { dport: 2, ..probe },
+        Header { sport: 0, ..probe },
+        Header { dport: 1, ..probe },
+        Header { len: 1, ..probe },
+    ] {
+        assert_eq!(Handshake::of(&other), None);
+    }
+}
+
+#[test]
+fn counts_are_powers_of_two() {
+    for (number, count) in [
+        (0, 1),
+        (1, 1),
+        (2, 2),
+        (3, 2),
+        (4, 4),
+        (7, 4),
+        (8, 8),
+        (9, 8),
+        (u16::MAX, 8),
+    ] {
+        let found = PathCount::at_most(number);
+        assert_eq!(found.number(), count, "{number}");
+        assert!((0..=u8::MAX).all(|index| found.has(index) == (u16::from(index) < count)));
+    }
+}
+
+/// A node with one path answers that to every peer, in bytes that C RDS reads.
+#[test]
+fn a_node_with_one_path_offers_one() {
+    for peer in [C_7_2, UEK, C_4_9, UEK_4, [0; SPACE]] {
+        let mut node = Mprds::new(PathCount::One, generation(0x0102_0304));
+        node.up(0, true);
+        assert!(!node.check(9 * SECOND));
+        assert!(!node.receive(HandshakeKind::Probe, &read(peer)));
+        assert!(!node.check(9 * SECOND));
+        assert_eq!(node.next_check(), None);
+        let answer = node.send(HandshakeKind::Answer).emit();
+        assert_eq!(answer, *b"\x05\0\x01\x06\x01\x02\x03\x04\x08\0\0\0\0\0\0\0");
+        assert_eq!(node.paths(), PathCount::One);
+        assert!(node.may_connect(0) && !node.may_connect(1));
+    }
+}
+
+/// Without indices in its ports, any port of a peer is of the only path.
+#[test]
+fn ports_count_once_the_peer_says_so() {
+    let mut node = Mprds::new(PathCount::Four, None);
+    let incoming = |node: &Mprds| [40000, 40001, 40003, 40004].map(|port| node.incoming(port));
+    let any = [Some(0); 4];
+    assert_eq!(incoming(&node), any);
+    node.receive(HandshakeKind::Probe, &read(C_4_9));
+    assert_eq!(incoming(&node), any);
+    node.down();
+    assert!(!node.receive(HandshakeKind::Probe, &read(C_7_2)));
+    assert_eq!(incoming(&node), [Some(0), None, None, None]);
+    assert_eq!(node.send(HandshakeKind::Answer).paths, Some(4));
+    // The peer may use them now, and this node does not yet.
+    assert_eq!(incoming(&node), [Some(0), Some(1), Some(3), None]);
+    assert_eq!(node.paths(), PathCount::One);
+}
+
+/// Drives a node that has accepted its first path up to the use of eight paths of a C peer.
+fn with_eight_paths() -> Mprds {
+    let mut node = Mprds::new(PathCount::Eight, generation(7));
+    node.up(0, true);
+    assert!(node.check(0));
+    assert_eq!(node.send(HandshakeKind::Probe).paths, Some(1));
+    assert!(!node.check(0));
+    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
+    assert!(node.check(0));
+    assert_eq!(node.send(HandshakeKind::Probe).paths, Some(8));
+    assert_eq!(node.paths(), PathCount::One);
+    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
+    assert!(!node.check(9 * SECOND));
+    assert_eq!(node.paths(), PathCount::Eight);
+    assert!(node.may_connect(7) && !node.may_connect(8));
+    node
+}
+
+/// The second probe has crossed the answer to the first one.
+#[test]
+fn an_answer_confirms_the_probe_that_it_answers() {
+    let mut node = Mprds::new(PathCount::Eight, None);
+    node.up(0, true);
+    assert!(node.check(0));
+    node.send(HandshakeKind::Probe);
+    node.receive(HandshakeKind::Probe, &read(C_7_2));
+    assert!(node.check(0));
+    assert_eq!(node.send(HandshakeKind::Probe).paths, Some(8));
+    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    assert_eq!(node.paths(), PathCount::One);
+    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    assert_eq!(node.paths(), PathCount::Eight);
+}
+
+#[test]
+fn the_number_does_not_shrink() {
+    let mut node = with_eight_paths();
+    for paths in [None, Some(0), Some(1), Some(3)] {
+        let less = Handshake {
+            paths,
+            ..read(C_7_2)
+        };
+        assert!(!node.receive(HandshakeKind::Probe, &less));
+        assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
+        assert_eq!(node.paths(), PathCount::Eight);
+    }
+    // Not by another generation on the same link either.
+    let other = Handshake {
+        generation: generation(99),
+        ..read(UEK_4)
+    };
+    assert!(!node.shows_restart(&other));
+    assert!(!node.receive(HandshakeKind::Probe, &other));
+    assert_eq!(node.paths(), PathCount::Eight);
+}
+
+/// Nothing makes a peer that is the same use fewer paths when its first path has a new link.
+#[test]
+fn a_new_link_to_the_same_peer() {
+    let mut node = with_eight_paths();
+    node.down();
+    assert!(!node.may_connect(1) && node.may_connect(0));
+    assert_eq!(node.incoming(40007), Some(7));
+    node.up(10 * SECOND, false);
+    assert_eq!(node.next_check(), Some(11 * SECOND));
+    assert!(!node.check(11 * SECOND - 1));
+    assert!(node.check(11 * SECOND));
+    for kind in [HandshakeKind::Probe, HandshakeKind::Answer] {
+        let neutral = node.send(kind).emit();
+        assert_eq!(neutral, *b"\x06\0\0\0\x07\x08\0\0\0\0\0\0\0\0\0\0");
+    }
+    assert!(!node.shows_restart(&read(C_7_2)));
+    assert!(!node.receive(HandshakeKind::Probe, &read(C_7_2)));
+    assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
+    assert_eq!(node.paths(), PathCount::Eight);
+    assert!(node.may_connect(7));
+}
+
+#[test]
+fn another_generation_is_a_restart() {
+    let mut node = with_eight_paths();
+    node.down();
+    let other = Handshake {
+        generation: generation(99),
+        ..read(C_7_2)
+    };
+    assert!(node.shows_restart(&other));
+    assert!(node.receive(HandshakeKind::Probe, &other));
+    assert!(!node.shows_restart(&other));
+    assert_eq!(node.paths(), PathCount::One);
+    assert!(!node.receive(HandshakeKind::Probe, &other));
+
+    // No generation: other software runs on the peer now.
+    let mut node = with_eight_paths();
+    node.down();
+    assert!(!node.shows_restart(&read(UEK)));
+    assert!(node.receive(HandshakeKind::Probe, &read(UEK)));
+    assert_eq!(node.paths(), PathCount::One);
+    // It may have restarted with each link. Its number of paths shows that only if it is one.
+    for (again, restarted) in [(UEK, false), (UEK_4, true)] {
+        let mut node = node.clone();
+        node.send(HandshakeKind::Probe);
+        node.receive(HandshakeKind::Answer, &read(UEK));
+        assert_eq!(node.paths(), PathCount::Eight);
+        node.down();
+        assert_eq!(node.paths(), PathCount::Eight);
+        assert_eq!(node.receive(HandshakeKind::Probe, &read(again)), restarted);
+        assert_eq!(node.paths(), PathCount::One);
+    }
+}
+
+#[test]
+fn a_silent_peer_is_probed_five_times() {
+    let mut node = Mprds::new(PathCount::Eight, None);
+    node.up(0, false);
+    let mut probes = vec![];
+    while let Some(time) = node.next_check() {
+        assert!(!node.check(time - 1));
+        assert!(node.check(time));
+        node.send(HandshakeKind::Probe);
+        probes.push(time / SECOND);
+    }
+    assert_eq!(probes, [1, 2, 3, 4, 5]);
+    assert!(!node.check(99 * SECOND));
+    assert_eq!(node.paths(), PathCount::One);
+}
+
+/// A restarted peer without port indices may connect from the port of another path.
+#[test]
+fn a_handshake_on_another_path_shows_that_it_is_the_first() {
+    let mut node = with_eight_paths();
+    node.receive_elsewhere();
+    assert_eq!(node.incoming(40007), Some(7));
+    node.down();
+    assert_eq!(node.incoming(40007), Some(7));
+    node.receive_elsewhere();
+    assert_eq!(node.incoming(40007), Some(0));
+}
+
+proptest! {
+    /// Any extensions have a result.
+    #[test]
+    fn any_handshake(space: [u8; SPACE], small: bool, answer: bool) {
+        let space = if small { space.map(|byte| byte % 10) } else { space };
+        let handshake = read(space);
+        let kind = if answer { HandshakeKind::Answer } else { HandshakeKind::Probe };
+        let mut node = Mprds::new(PathCount::Eight, generation(1));
+        node.up(0, true);
+        node.check(0);
+        node.send(HandshakeKind::Probe);
+        prop_assert!(!node.receive(kind, &handshake));
+        prop_assert_eq!(node.paths(), PathCount::One);
+        let offered = node.send(HandshakeKind::Answer).paths.unwrap();
+        prop_assert!(offered == 1 || handshake.has_port_index);
+    }
+}

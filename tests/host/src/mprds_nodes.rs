@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two nodes that negotiate their paths: this module, with itself and with other software. Links
+//! break, nodes restart and are replaced.
+
+use super::mprds::{generation, header, SECOND};
+use crate::proto::{
+    exthdr::SPACE,
+    mprds::{Handshake, HandshakeKind, Mprds, PathCount},
+};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// Kind of software, other than that under test.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    /// Most paths. `None`: it sends no extensions and reads none.
+    most: Option<u16>,
+    has_generation: bool,
+    has_port_index: bool,
+}
+
+/// Sketch of C RDS: the last handshake counts.
+#[derive(Clone, Debug)]
+struct Sketch {
+    kind: Other,
+    generation: u32,
+    /// Paths in use; 0 before the first handshake.
+    paths: u16,
+    peer_has_port_index: bool,
+    /// It probes when it has sent something, as the node that connects.
+    eager: bool,
+    times_up: u32,
+}
+
+impl Sketch {
+    fn handshake(&self) -> Handshake {
+        match self.kind.most {
+            None => Handshake::default(),
+            Some(most) => Handshake {
+                paths: Some(most),
+                generation: generation(self.generation).filter(|_| self.kind.has_generation),
+                has_port_index: self.kind.has_port_index,
+            },
+        }
+    }
+
+    fn receive(&mut self, handshake: &Handshake) {
+        let Some(most) = self.kind.most else {
+            return;
+        };
+        let paths = handshake.paths.map_or(self.paths, |paths| paths.min(most));
+        self.paths = paths.max(1);
+        self.peer_has_port_index = handshake.has_port_index;
+    }
+
+    fn probes(&mut self, accepted: bool) -> bool {
+        self.times_up += 1;
+        let probes = self.times_up > 1 || accepted && self.paths == 0 || !accepted && self.eager;
+        self.kind.most.is_some() && probes
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Software {
+    Ours { state: Mprds, most: PathCount },
+    Other(Sketch),
+}
+
+impl Software {
+    /// Returns `true` if a connection for the path is accepted as that path.
+    fn accepts(&self, index: u8) -> bool {
+        match self {
+            Software::Ours { state, .. } => state.incoming(40000 + u16::from(index)) == Some(index),
+            Software::Other(it) => it.peer_has_port_index && u16::from(index) < it.paths,
+        }
+    }
+
+    fn has_port_index(&self) -> bool {
+        match self {
+            Software::Ours { .. } => true,
+            Software::Other(it) => it.kind.has_port_index && it.kind.most.is_some(),
+        }
+    }
+
+    fn most(&self) -> u16 {
+        match self {
+            Software::Ours { most, .. } => most.number(),
+            Software::Other(it) => it.kind.most.filter(|_| it.kind.has_port_index).unwrap_or(1),
+        }
+    }
+
+    fn paths(&self) -> u16 {
+        match self {
+            Software::Ours { state, .. } => state.paths().number(),
+            Software::Other(it) => it.paths,
+        }
+    }
+}
+
+fn ours() -> impl Strategy<Value = Software> {
+    (any::<u16>(), any::<u32>()).prop_map(|(most, number)| {
+        let most = PathCount::at_most(most % 9);
+        let state = Mprds::new(most, generation(number));
+        Software::Ours { state, most }
+    })
+}
+
+fn other() -> impl Strategy<Value = Software> {
+    let most = prop_oneof![
+        1 => Just(None),
+        4 => Just(Some(8)),
+        2 => (1u16..=8).prop_map(Some)
+    ];
+    (most, any::<(bool, bool, bool, u32)>()).prop_map(
+        |(most, (a, has_port_index, eager, number))| {
+            Software::Other(Sketch {
+                kind: Other {
+                    most,
+                    has_generation: a,
+                    has_port_index,
+                },
+                generation: number | 1,
+                paths: 0,
+                peer_has_port_index: false,
+                eager,
+                times_up: 0,
+            })
+        },
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    /// The next frame for a node arrives.
+    Arrive(usize),
+    /// Time passes.
+    Wait(u64),
+    /// The first path gets a new link. The frames under way are lost.
+    Relink,
+    /// A node restarts, perhaps with other software.
+    Restart(usize, Software),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        12 => (0usize..2).prop_map(Happening::Arrive),
+        4 => (0..3 * SECOND / 2).prop_map(Happening::Wait),
+        2 => Just(Happening::Relink),
+        1 => ours().prop_map(|new| Happening::Restart(0, new)),
+        1 => other().prop_map(|new| Happening::Restart(1, new)),
+        1 => ours().prop_map(|new| Happening::Restart(1, new)),
+    ]
+}
+
+/// Two nodes, and the first path between them.
+struct World {
+    nodes: [Software; 2],
+    /// Handshakes on the way to each node, and the last ones of each node.
+    wires: [VecDeque<(HandshakeKind, [u8; SPACE])>; 2],
+    now: u64,
+    /// The node that connects.
+    lower: usize,
+    /// Probes of each node on this link.
+    probes: [u32; 2],
+    /// Paths of the second node by the last handshake with a number, if they are several. 0 after a
+    /// restart.
+    most_used: u16,
+}
+
+impl World {
+    fn new(nodes: [Software; 2], lower: usize) -> Self {
+        let mut world = World {
+            nodes,
+            wires: Default::default(),
+            now: 5,
+            lower,
+            probes: [0; 2],
+            most_used: 0,
+        };
+        world.relink();
+        world
+    }
+
+    fn relink(&mut self) {
+        self.wires = Default::default();
+        self.probes = [0; 2];
+        for node in 0..2 {
+            let accepted = node != self.lower;
+            match &mut self.nodes[node] {
+                Software::Ours { state, .. } => {
+                    state.down();
+                    state.up(self.now, accepted);
+                }
+                Software::Other(it) => {
+                    if it.probes(accepted) {
+                        self.send(node, HandshakeKind::Probe);
+                    }
+                }
+            }
+            self.check(node);
+        }
+    }
+
+    fn send(&mut self, node: usize, kind: HandshakeKind) {
+        let handshake = match &mut self.nodes[node] {
+            Software::Ours { state, .. } => state.send(kind),
+            Software::Other(it) => it.handshake(),
+        };
+        self.probes[node] += u32::from(kind == HandshakeKind::Probe);
+        self.wires[1 - node].push_back((kind, handshake.emit()));
+    }
+
+    fn check(&mut self, node: usize) {
+        let now = self.now;
+        while let Software::Ours { state, .. } = &mut self.nodes[node] {
+            if !state.check(now) {
+                break;
+            }
+            self.send(node, HandshakeKind::Probe);
+        }
+    }
+
+    fn arrive(&mut self, node: usize) -> bool {
+        let Some((kind, exthdr)) = self.wires[node].pop_front() else {
+            return false;
+        };
+        let (kind, handshake) = Handshake::of(&header(kind, exthdr)).unwrap();
+        if !self.nodes[node].has_port_index() {
+            let offered = handshake.paths.unwrap_or(1);
+            assert_eq!(offered, 1, "an old peer must not use several paths");
+        }
+        match &mut self.nodes[node] {
+            Software::Ours { state, .. } => {
+                state.receive(kind, &handshake);
+            }
+            Software::Other(it) => {
+                it.receive(&handshake);
+                assert!(it.paths >= self.most_used, "its messages are stranded");
+                if handshake.paths.is_some() && it.paths > 1 {
+                    self.most_used = it.paths;
+                }
+            }
+        }
+        if kind == HandshakeKind::Probe {
+            self.send(node, HandshakeKind::Answer);
+        }
+        self.check(node);
+        true
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrive(node) => {
+                self.arrive(node);
+            }
+            Happening::Wait(time) => {
+                self.now += time;
+                (0..2).for_each(|node| self.check(node));
+            }
+            Happening::Relink => self.relink(),
+            Happening::Restart(node, new) => {
+                self.nodes[node] = new;
+                self.most_used = 0;
+                self.relink();
+            }
+        }
+    }
+
+    /// Checks what holds at all times.
+    fn verify(&self) {
+        for node in 0..2 {
+            if let Software::Ours { state, .. } = &self.nodes[node] {
+                for index in (1..8).filter(|index| state.may_connect(*index)) {
+                    let peer = &self.nodes[1 - node];
+                    assert!(peer.accepts(index), "path {index} of {:?}", self.nodes);
+                }
+                assert!(self.probes[node] <= 9, "too many probes");
+            }
+        }
+    }
+
+    /// Waits until no handshake is under way, and none comes.
+    fn rest(&mut self) {
+        for _ in 0..20 {
+            while self.arrive(0) || self.arrive(1) {
+                self.verify();
+            }
+            self.happen(Happening::Wait(SECOND));
+            self.verify();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 8 * ProptestConfig::default().cases,
+        ..ProptestConfig::default()
+    })]
+
+    /// Both nodes finally use the same paths, and no node uses one for which its peer is not ready.
+    #[test]
+    fn nodes_agree(
+        first in ours(),
+        second in prop_oneof![ours(), other()],
+        lower in 0usize..2,
+        happenings in prop::collection::vec(happening(), 0..60),
+    ) {
+        let mut world = World::new([first, second], lower);
+        for happening in happenings {
+            world.happen(happening);
+            world.verify();
+        }
+        world.rest();
+        let [a, b] = &world.nodes;
+        let most = PathCount::at_most(a.most().min(b.most()));
+        prop_assert_eq!(a.paths(), most.number(), "{:?}", world.nodes);
+        prop_assert_eq!(b.paths().max(1), most.number(), "{:?}", world.nodes);
+        for index in (1..8).filter(|index| most.has(*index)) {
+            prop_assert!(a.accepts(index) && b.accepts(index), "{:?}", world.nodes);
+        }
+        for node in &world.nodes {
+            if let Software::Ours { state, .. } = node {
+                prop_assert_eq!(state.next_check(), None);
+            }
+        }
+    }
+}
