@@ -37,6 +37,7 @@ pub(crate) mod keepalive;
 pub(crate) mod keyed;
 pub(crate) mod mprds;
 pub(crate) mod packed;
+pub(crate) mod path_choice;
 pub(crate) mod rcvbuf;
 pub(crate) mod rdma;
 pub(crate) mod recv_depth;

@@ -34,6 +34,7 @@ mod laddr_table;
 mod mprds;
 mod mprds_nodes;
 mod packed;
+mod path_choice;
 mod rdma;
 mod recv_depth;
 mod resolve;
