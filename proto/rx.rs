@@ -274,7 +274,12 @@ impl RecvState {
             return;
         }
         self.generation = generation;
-        // Messages that arrived before this update have already set the position.
+        self.note_restart();
+    }
+
+    /// Notes that the peer has restarted: its messages count from 1 again. Messages that arrived
+    /// earlier on this connection have already set the position.
+    pub(crate) fn note_restart(&mut self) {
         if self.ack == 0 {
             self.next = 1;
             self.oldest = 1;

@@ -383,6 +383,19 @@ fn a_peer_without_a_generation_lets_go_of_what_it_knows_to_be_acknowledged() {
     assert_eq!(dropped_from(&mut kept, 6), 0);
 }
 
+/// A handshake shows a restart, before any message of the link or behind some.
+#[test]
+fn a_known_restart_makes_all_messages_new() {
+    let mut rx = six_arrived();
+    assert_eq!(dropped_from(&mut rx, 1), 6);
+    rx.link_lost();
+    rx.note_restart();
+    assert!(!duplicate(feed(&mut rx, &retransmitted(1))));
+    assert!(!duplicate(feed(&mut rx, &retransmitted(2))));
+    rx.note_restart();
+    assert!(duplicate(feed(&mut rx, &retransmitted(2))));
+}
+
 #[test]
 fn a_generation_says_more_than_numbers() {
     let mut rx = RecvState::new();
