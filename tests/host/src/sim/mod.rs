@@ -14,6 +14,7 @@
 //! alone and prints every step.
 
 mod brain;
+mod handshakes;
 mod looks;
 mod node;
 mod pairs;
@@ -319,6 +320,7 @@ impl World {
         if old.is_ours() {
             self.nodes[node].begin_behind(&old);
         }
+        self.nodes[node].negotiate_anew(old.negotiation);
         self.nodes[node].timer = old.timer + 1;
         self.nodes[node].sent_before_restart = old.sent;
         self.nodes[1 - node].due_since_restart = 0;

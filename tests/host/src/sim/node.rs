@@ -2,10 +2,11 @@
 
 //! One node of the simulation: its queues, and the driver that carries out the actions.
 
-use super::{Brain, Cm, EndpointId, Happening, Time, World, MS};
+use super::{handshakes::Negotiation, Brain, Cm, EndpointId, Happening, Time, World, MS};
 use crate::proto::connect::{Action, Event, Inputs, State, Timing};
 use crate::proto::idle::{IdleDecision, IdleProgress, IdleSnapshot, IdleTimeouts, IdleTracker};
 use crate::proto::keepalive::{self, Keepalive, KeepaliveLimit, LinkActivity, Through};
+use crate::proto::mprds::{Handshake, HandshakeKind};
 use crate::proto::rx::{RecvState, Step};
 use crate::proto::tx::{AckPolicy, Pressure, SendState};
 use crate::proto::wire::{fragment, fragments, Flags, FragmentSize, Header};
@@ -20,6 +21,8 @@ struct Message {
     sent_before: bool,
     /// A probe, which only makes the peer answer.
     asks: bool,
+    /// A handshake about paths.
+    handshake: Option<HandshakeKind>,
 }
 
 #[derive(Clone)]
@@ -68,6 +71,8 @@ pub(super) struct Node {
     pub(super) times_forgotten: u32,
     /// Number of times that a connection was forgotten, but the position of its peer was kept.
     pub(super) positions_kept: u32,
+    /// `None` if the nodes have no handshakes.
+    pub(super) negotiation: Option<Negotiation>,
 }
 
 impl Node {
@@ -104,6 +109,7 @@ impl Node {
             has_room: true,
             times_forgotten: 0,
             positions_kept: 0,
+            negotiation: None,
         }
     }
 
@@ -116,6 +122,9 @@ impl Node {
     }
 
     pub(super) fn queue(&mut self, len: u32) {
+        if self.state() != State::Up {
+            self.probe();
+        }
         let id = (self.life << 24) | self.tx.next_sequence() as u32;
         let sequence = self.tx.assign(0);
         self.unsent.push_back(Message {
@@ -124,6 +133,7 @@ impl Node {
             len,
             sent_before: false,
             asks: false,
+            handshake: None,
         });
         self.sent.push((id, len));
         self.due_since_restart += 1;
@@ -206,7 +216,26 @@ impl Node {
             len: 1,
             sent_before: false,
             asks: true,
+            handshake: None,
         });
+    }
+
+    /// Queues a handshake behind all messages.
+    pub(super) fn queue_handshake(&mut self, kind: HandshakeKind) {
+        let sequence = self.tx.assign(0);
+        self.unsent.push_back(Message {
+            sequence,
+            id: 0,
+            len: 0,
+            sent_before: false,
+            asks: false,
+            handshake: Some(kind),
+        });
+    }
+
+    /// Negotiates again after a restart, if the former self did.
+    pub(super) fn negotiate_anew(&mut self, former: Option<Negotiation>) {
+        self.negotiation = former.map(|_| Negotiation::new(self.is_ours(), self.generation));
     }
 
     /// Returns `true` if the peer has revealed that it runs this module.
@@ -244,9 +273,13 @@ impl Node {
 
     pub(super) fn receive(&mut self, bytes: &[u8; 48], payload: usize) -> Result<(), String> {
         let mut header = Header::parse(bytes).map_err(|error| format!("{error:?}"))?;
+        let handshake = Handshake::of(&header).filter(|_| self.negotiation.is_some());
         if !self.is_ours() {
             // C RDS ignores generations.
             header.exthdr = Default::default();
+        }
+        if handshake.is_some_and(|(_, it)| self.shows_restart(&it)) {
+            self.rx.note_restart();
         }
         let acked = self.tx.handle_ack(header.ack);
         if let Some(acked) = acked.map_err(|error| format!("{error:?}"))? {
@@ -278,8 +311,12 @@ impl Node {
                 self.duplicates += u32::from(last && duplicate);
                 let id = (u32::from(header.sport) << 16) | u32::from(header.dport);
                 // A probe is not delivered.
-                if last && !duplicate && id != 0 {
-                    self.delivered.push((id, self.assembled));
+                match handshake {
+                    Some(handshake) if !duplicate => self.receive_handshake(handshake),
+                    None if last && !duplicate && id != 0 => {
+                        self.delivered.push((id, self.assembled));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -376,11 +413,14 @@ impl World {
                     Some(to) => self.send_cm(node, Cm::Disconnect { to }),
                     None => self.send_cm(node, Cm::Withdraw { from }),
                 }
-                let ack_known_to_peer = self.nodes[node].tx.take_ack_known_to_peer();
-                self.nodes[node]
-                    .rx
-                    .note_ack_known_to_peer(ack_known_to_peer);
-                self.nodes[node].rx.link_lost();
+                let this = &mut self.nodes[node];
+                let ack_known_to_peer = this.tx.take_ack_known_to_peer();
+                // C RDS over TCP reads no acknowledgements.
+                if this.negotiation.is_none() {
+                    this.rx.note_ack_known_to_peer(ack_known_to_peer);
+                }
+                this.rx.link_lost();
+                self.nodes[node].end_handshakes();
                 self.nodes[node].ack_due = false;
                 self.nodes[node].partial = false;
                 self.nodes[node].activity = LinkActivity::default();
@@ -396,10 +436,14 @@ impl World {
                 self.nodes[node].times_up += 1;
                 self.nodes[node].up_since = self.now;
                 self.nodes[node].tx.reconnected();
+                self.nodes[node].probe_unknown();
                 self.send_map(node);
                 self.pump(node);
             }
-            Action::GoneDown => self.nodes[node].requeue(),
+            Action::GoneDown => {
+                self.nodes[node].requeue();
+                self.nodes[node].probe();
+            }
         }
     }
 
@@ -465,7 +509,7 @@ impl World {
                 flags = flags.with(Flags::ACK_REQUIRED);
             }
             for index in 0..fragments(message.len, FragmentSize::K4) {
-                let header = Header {
+                let mut header = Header {
                     sequence: message.sequence,
                     len: message.len,
                     sport: (message.id >> 16) as u16,
@@ -473,6 +517,9 @@ impl World {
                     flags,
                     ..self.nodes[node].ack()
                 };
+                if let Some(kind) = message.handshake {
+                    self.nodes[node].fill_handshake(&mut header, kind);
+                }
                 let piece = fragment(message.len, index, FragmentSize::K4).unwrap();
                 self.send_frame(node, &header, piece.len as usize);
                 if self.rng.percent(5) {

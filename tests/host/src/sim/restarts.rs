@@ -8,7 +8,12 @@ use std::cell::Cell;
 
 /// Crashes and restarts the first of two nodes amid traffic. Returns the world at rest, and the
 /// index of that node.
-fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (World, usize) {
+pub(super) fn crash_amid_traffic(
+    seed: u64,
+    trace: bool,
+    [brain, other]: [Brain; 2],
+    prepare: fn(&mut World),
+) -> (World, usize) {
     let mut rng = Rng(!seed);
     let weather = Weather {
         loss: [0, 10][rng.below(2) as usize],
@@ -23,6 +28,7 @@ fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (Wo
         _ => [other, brain],
     };
     let mut world = World::new(seed, weather, brains, trace);
+    prepare(&mut world);
     let crash = 2 * SECOND + rng.below(SECOND);
     world.at(crash, Happening::Restart { node: crashed });
     for _ in 0..20 + rng.below(60) {
@@ -44,7 +50,7 @@ fn crash_amid_traffic(seed: u64, trace: bool, [brain, other]: [Brain; 2]) -> (Wo
 /// Crashes one node in the middle. Later messages must arrive. Of earlier ones, none may arrive
 /// twice in one life of its receiver, or out of order.
 fn is_not_taken_for_its_old_self(seed: u64, trace: bool, other: Brain) -> u32 {
-    let (world, crashed) = crash_amid_traffic(seed, trace, [Brain::rust(), other]);
+    let (world, crashed) = crash_amid_traffic(seed, trace, [Brain::rust(), other], |_| ());
     let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
     assert!(other.sent.ends_with(&crashed.delivered));
     assert!(crashed.delivered.len() >= other.due_since_restart);
@@ -82,7 +88,8 @@ fn c_does_not_take_a_restarted_node_for_its_old_self() {
 fn a_restarted_c_node_is_recognised_by_its_sequence_numbers() {
     let lost = Cell::new(0);
     let runs = seeds(300, |seed, trace| {
-        let (world, crashed) = crash_amid_traffic(seed, trace, [Brain::c(), Brain::rust()]);
+        let brains = [Brain::c(), Brain::rust()];
+        let (world, crashed) = crash_amid_traffic(seed, trace, brains, |_| ());
         let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
         let arrived = &other.delivered;
         let old = std::iter::zip(&crashed.sent_before_restart, arrived)

@@ -72,7 +72,7 @@ pub(super) fn length(rng: &mut Rng) -> u32 {
     }
 }
 
-fn assert_delivered(world: &World) {
+pub(super) fn assert_delivered(world: &World) {
     for node in 0..2 {
         assert_eq!(world.nodes[1 - node].delivered, world.nodes[node].sent);
         assert!(world.nodes[node].drained());
