@@ -8,7 +8,10 @@
 use super::{
     fault_limiter::FaultLimiter,
     key::ConnKey,
-    path::Path,
+    path::{
+        Path,
+        MAX_PATHS, //
+    },
     Node, //
 };
 use crate::{
@@ -32,6 +35,7 @@ use crate::{
             Refusals,
             Rejection, //
         },
+        mprds::Mprds,
         wire::FragmentSize, //
     },
     recv_pool::Pools,
@@ -118,7 +122,10 @@ impl Connection {
             .get(key.transport)
             .map_or_else(FragmentSize::default, |transport| transport.fragment());
         let policy = node.tunables.ack_policy();
-        let path = Path::new(key, policy, fragment);
+        // Without a generation of this node. C RDS takes another one for a restart, at which it
+        // drops unacknowledged messages of the present connection, too.
+        let mprds = (key.transport == TransportId::Tcp).then(|| Mprds::new(MAX_PATHS, None));
+        let path = Path::new(key, policy, fragment, mprds);
         Arc::pin_init(
             try_pin_init!(Self {
                 key,

@@ -41,6 +41,12 @@ use crate::{
         idle::IdleTracker,
         info::RdmaPath,
         keepalive::Keepalive,
+        mprds::{
+            Handshake,
+            HandshakeKind,
+            Mprds,
+            PathCount, //
+        },
         packed,
         starvation::SendPosition,
         tx::{
@@ -65,6 +71,9 @@ use kernel::{
         Mutex, //
     }, //
 };
+
+/// Most paths of a connection over TCP.
+pub(super) const MAX_PATHS: PathCount = PathCount::One;
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
 pub(crate) struct TxQueue {
@@ -315,13 +324,14 @@ impl Path {
         key: ConnKey,
         policy: AckPolicy,
         fragment: FragmentSize,
+        mprds: Option<Mprds>,
     ) -> impl PinInit<Self> {
         let tx = Tx::new(key, policy);
         pin_init!(Self {
             fragment: Atomic::new(fragment.bytes()),
             lacks_large_pieces: Atomic::new(false),
             tx <- TxLock::new(tx),
-            rx <- new_spinlock_bh!(RecvSide::new(), "Path::rx"),
+            rx <- new_spinlock_bh!(RecvSide::new(mprds), "Path::rx"),
             rx_failed: Atomic::new(false),
             peer_accepts_packed: Atomic::new(false),
             peer_uses_credits: Atomic::new(false),
@@ -418,6 +428,11 @@ impl Path {
     /// Returns `true` if messages wait to be sent or acknowledged.
     pub(super) fn is_pending(&self) -> bool {
         self.tx.lock().is_pending()
+    }
+
+    /// Returns the content of a handshake that is being sent. `None` if the path is not over TCP.
+    pub(super) fn handshake(&self, kind: HandshakeKind) -> Option<Handshake> {
+        self.rx.lock().send_handshake(kind)
     }
 
     /// Returns `true` if a message has arrived in part.

@@ -39,14 +39,21 @@ use crate::{
         PongSlot, //
     },
     proto::{
+        mprds::{
+            Handshake,
+            HandshakeKind,
+            Mprds, //
+        },
         packed::Unpacker,
         rdma::RdmaExthdrs,
         rx::{
             Position,
             RecvState,
+            RxError,
             Step, //
         },
         wire::{
+            Flags,
             Header,
             HeaderError,
             PING_PORT,
@@ -85,14 +92,17 @@ struct Reassembly {
 /// Receive side of a connection.
 pub(super) struct RecvSide {
     state: RecvState,
+    /// Negotiation of paths over TCP.
+    mprds: Option<Mprds>,
     partial: Option<Reassembly>,
     reserve: RecvReserve,
 }
 
 impl RecvSide {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(mprds: Option<Mprds>) -> Self {
         Self {
             state: RecvState::new(),
+            mprds,
             partial: None,
             reserve: RecvReserve::new(),
         }
@@ -120,6 +130,39 @@ impl RecvSide {
     /// Returns `true` if no message has ever arrived.
     pub(super) fn is_unused(&self) -> bool {
         self.state.is_unused()
+    }
+
+    /// Returns the content of a handshake that is being sent. `None` if there is no negotiation.
+    pub(super) fn send_handshake(&mut self, kind: HandshakeKind) -> Option<Handshake> {
+        self.mprds.as_mut().map(|it| it.send(kind))
+    }
+
+    /// Handles the header of a frame. A handshake may show that the peer has restarted. Then no
+    /// message is a duplicate of one from before.
+    #[inline]
+    fn handle(&mut self, header: &Header, payload_len: usize) -> Result<Step, RxError> {
+        // A map is no message, whatever its ports are.
+        let handshake = match header.flags.contains(Flags::CONG_BITMAP) {
+            true => None,
+            false => Handshake::of(header),
+        };
+        let negotiation = self.mprds.as_mut().zip(handshake);
+        let Some((mprds, (kind, handshake))) = negotiation else {
+            return self.state.handle(header, payload_len);
+        };
+        if mprds.shows_restart(&handshake) {
+            self.state.note_restart();
+        }
+        let step = self.state.handle(header, payload_len)?;
+        let is_new = match step {
+            Step::Data { duplicate, .. } => !duplicate,
+            Step::PureAck | Step::Congestion { .. } => false,
+        };
+        if is_new {
+            // With one path there is nothing else to do after a restart.
+            mprds.receive(kind, &handshake);
+        }
+        Ok(step)
     }
 
     /// Returns `true` if a message has arrived in part.
@@ -277,7 +320,6 @@ impl Connection {
         // If there is no memory for the message, it counts as not arrived, and comes again.
         let before = rx.state.clone();
         let step = rx
-            .state
             .handle(header, piece.payload().len())
             .map_err(Violation::Fragment)?;
         let complete = match step {
@@ -559,6 +601,9 @@ impl Connection {
             rx.state.note_ack_known_to_peer(ack_known_to_peer);
         }
         rx.state.link_lost();
+        if let Some(mprds) = &mut rx.mprds {
+            mprds.down();
+        }
         let partial = rx.partial.take();
         let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());
         drop(rx);

@@ -37,6 +37,7 @@ use crate::{
     },
     proto::{
         credits::Credits,
+        mprds::HandshakeKind,
         packed::{
             self,
             Packer, //
@@ -485,11 +486,16 @@ fn message_frame(
     if first {
         set_flags(connection, &mut queue.state, message, ack);
     }
-    let header = header_of(
+    let mut header = header_of(
         message,
         ack,
         take_advertisement(connection, &mut queue.credits),
     );
+    // The content is that of the moment, also if the message is sent again.
+    let handshake = HandshakeKind::of(header.sport, header.dport);
+    if let Some(handshake) = handshake.and_then(|kind| connection.path.handshake(kind)) {
+        header.exthdr = handshake.emit();
+    }
     let Some(buf) = message.finish_frame(frame, &header) else {
         return Added::Failed(XmitError::Frame);
     };

@@ -26,7 +26,7 @@
 
 #![cfg_attr(
     not(test),
-    expect(dead_code, reason = "connections have one path")
+    expect(dead_code, reason = "connections have one path, and do not probe")
 )]
 
 use super::{

@@ -551,3 +551,16 @@ def test_a_peer_that_asks_once(pair, guest, tcp):
     assert now["tcp_listen_woken"] == before["tcp_listen_woken"] + 1
     asking.write("\n")
     asking.wait(60, check=True)
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.pairs("rust-rust")
+def test_peers_that_offer_several_paths(pair, guest, tcp):
+    """The answer to a probe of a multipath peer has the number of paths, which is one."""
+    hosts = tcp(1)
+    a, b = pair
+    before = counters(a, guest)
+    probing = b.run(["python3", guest / "tcp_probe.py", hosts[1], hosts[0], RDS_TCP_PORT])
+    seen = counters(a, guest)
+    for name in "recv_ping", "send_pong":
+        assert seen[name] == before[name] + int(probing.out)

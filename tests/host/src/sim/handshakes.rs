@@ -15,7 +15,8 @@ use std::num::NonZeroU32;
 #[derive(Clone)]
 pub(super) enum Negotiation {
     Rust(Mprds),
-    /// Sketch of C RDS.
+    /// Sketch of C RDS. It has a single connection, and ignores generations, which no node of this
+    /// module sends.
     C {
         generation: Option<NonZeroU32>,
         /// Paths in use; 0 before the first handshake.
@@ -27,11 +28,10 @@ pub(super) enum Negotiation {
 
 impl Negotiation {
     pub(super) fn new(ours: bool, generation: u32) -> Self {
-        let generation = NonZeroU32::new(generation);
         match ours {
-            true => Negotiation::Rust(Mprds::new(PathCount::One, generation)),
+            true => Negotiation::Rust(Mprds::new(PathCount::One, None)),
             false => Negotiation::C {
-                generation,
+                generation: NonZeroU32::new(generation),
                 paths: 0,
                 probed: false,
             },

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+"""tcp_probe.py HOST PEER TCP_PORT: probes of multipath peers, as the versions of C RDS send them, to a
+node of this module with one path. HOST is the lower address. Prints the number of probes."""
+
+import socket
+import struct
+import sys
+
+host, peer, tcp_port = *sys.argv[1:3], int(sys.argv[3])
+MAP_BYTES, CONG_BITMAP = 8192, 1
+HEADER = struct.Struct("!QQIHHBx4xH16s")
+EIGHT, GENERATION, PORT_INDEX = b"\x05\x00\x08", b"\x06\x01\x02\x03\x04", b"\x08\x00"
+PROBES = [EIGHT + GENERATION + PORT_INDEX, EIGHT + PORT_INDEX, EIGHT + GENERATION, EIGHT, b""]
+
+
+def header(sequence, length=0, sport=0, flags=0, extensions=b""):
+    return HEADER.pack(sequence, 0, length, sport, 0, flags, 0, extensions)
+
+
+def take(s, length):
+    data = b""
+    while len(data) < length:
+        piece = s.recv(length - len(data))
+        assert piece, "the node has ended the connection"
+        data += piece
+    return data
+
+
+def answer(s):
+    """Returns the extensions of the next answer to a probe."""
+    while True:
+        _, _, length, sport, dport, flags, _, extensions = HEADER.unpack(take(s, HEADER.size))
+        take(s, length)
+        if flags & CONG_BITMAP == 0 and (sport, dport) == (0, 1):
+            return extensions
+
+
+found = set()
+for first in 1, 100:
+    with socket.create_connection((peer, tcp_port), source_address=(host, 0)) as s:
+        s.settimeout(60)
+        s.sendall(header(0, MAP_BYTES, flags=CONG_BITMAP) + bytes(MAP_BYTES))
+        for number, extensions in enumerate(PROBES, first):
+            s.sendall(header(number, sport=1, extensions=extensions))
+            found.add(answer(s))
+# One path, and no generation: C RDS would drop messages of the connection that has it.
+assert found == {b"\x05\x00\x01\x08" + bytes(12)}, found
+print(2 * len(PROBES))
