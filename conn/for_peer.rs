@@ -40,6 +40,16 @@ impl Connection {
         true
     }
 
+    /// Returns `true` if the peer may connect from this TCP port. Otherwise the port belongs to a
+    /// path that was not accepted. A peer that has not said that its ports have an index uses any.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn accepts_port(&self, port: u16) -> bool {
+        self.path.rx.lock().accepts_port(port)
+    }
+
     /// Notes the first frame on a link. A peer that `acknowledges` messages asks for a connection
     /// as long as it needs one. Another one relies on the node with the lower address, which
     /// connects again by itself.

@@ -265,6 +265,15 @@ impl Node {
         Ok(fresh)
     }
 
+    /// Returns the connection with this key, if there is one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn find_connection(&self, key: &ConnKey) -> Option<Arc<Connection>> {
+        self.connections.lock().tree.get(key).cloned()
+    }
+
     /// Returns `true` if there is a connection with this key, or room for it. A refusal is not
     /// counted.
     ///

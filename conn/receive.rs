@@ -137,6 +137,14 @@ impl RecvSide {
         self.mprds.as_mut().map(|it| it.send(kind))
     }
 
+    /// Returns `true` if the peer may connect from this TCP port: it belongs to a path that was
+    /// accepted.
+    pub(super) fn accepts_port(&self, port: u16) -> bool {
+        self.mprds
+            .as_ref()
+            .is_none_or(|it| it.incoming(port).is_some())
+    }
+
     /// Handles the header of a frame. A handshake may show that the peer has restarted. Then no
     /// message is a duplicate of one from before.
     #[inline]

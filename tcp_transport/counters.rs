@@ -45,10 +45,13 @@ counters! {
     /// memory.
     ListenFailed => "tcp_listen_failed",
     /// Connections of peers that were dropped with messages, and requests to connect that were
-    /// forgotten, because too many waited.
+    /// forgotten, because too many waited. Also connections with messages for a path that was not
+    /// accepted.
     ListenLost => "tcp_listen_lost",
     /// Bytes that a teardown has not received, though the local TCP has acknowledged them.
     DrainLost => "tcp_drain_lost",
+    /// Connections of peers for a path that was not accepted.
+    ListenNoPath => "tcp_listen_no_path",
 }
 
 /// The counters of the transport.

@@ -109,6 +109,8 @@ struct Embryo {
     /// `None` once the connection has it.
     socket: Option<TcpSocket>,
     key: ConnKey,
+    /// Port of the peer.
+    port: u16,
     since: u64,
     /// Its first header has arrived.
     is_valid: bool,
@@ -346,6 +348,7 @@ impl TcpAcceptor {
         let embryo = Embryo {
             socket: Some(socket),
             key,
+            port: peer.port,
             since: time::monotonic_ns(),
             is_valid: false,
             is_parked: false,
@@ -427,6 +430,22 @@ impl TcpAcceptor {
         }
     }
 
+    /// Resets a socket for a path of its connection that was not accepted: as the next link of the
+    /// first path it would end the present one, and mix two sequences of numbers. Returns `false`,
+    /// and does nothing, for all other sockets.
+    fn refuse_path(&self, embryo: &Embryo, beginning: &mut [u8]) -> bool {
+        let known = self.node.find_connection(&embryo.key);
+        if known.is_none_or(|it| it.accepts_port(embryo.port)) {
+            return false;
+        }
+        if !embryo.is_refused(beginning) {
+            self.transport.counters.inc(TcpCounter::ListenLost);
+            let (key, port) = (&embryo.key, embryo.port);
+            pr_info_ratelimited!("{}: messages from TCP port {} are lost\n", key, port);
+        }
+        true
+    }
+
     /// Looks at what has arrived from an embryo. `leader` says whether one of the same connection
     /// waits before it, and is parked.
     fn decide(
@@ -436,6 +455,9 @@ impl TcpAcceptor {
         beginning: &mut [u8],
         now: u64,
     ) -> Verdict {
+        if self.refuse_path(embryo, beginning) {
+            return Verdict::Drop(TcpCounter::ListenNoPath);
+        }
         if let Some(counter) = embryo.look() {
             return Verdict::Drop(counter);
         }

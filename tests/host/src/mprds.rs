@@ -46,6 +46,7 @@ fn read(exthdr: [u8; SPACE]) -> Handshake {
 const C_7_2: [u8; SPACE] = *b"\x05\0\x08\x06\x01\x02\x03\x04\x08\0\0\0\0\0\0\0";
 const UEK: [u8; SPACE] = *b"\x05\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0";
 const C_4_9: [u8; SPACE] = *b"\x05\0\x08\x06\x01\x02\x03\x04\0\0\0\0\0\0\0\0";
+const C_4_9_RESTARTED: [u8; SPACE] = *b"\x05\0\x08\x06\x05\x06\x07\x08\0\0\0\0\0\0\0\0";
 const UEK_4: [u8; SPACE] = *b"\x05\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[test]
@@ -131,6 +132,15 @@ fn a_node_with_one_path_offers_one() {
         assert_eq!(answer, *b"\x05\0\x01\x06\x01\x02\x03\x04\x08\0\0\0\0\0\0\0");
         assert_eq!(node.paths(), PathCount::One);
         assert!(node.may_connect(0) && !node.may_connect(1));
+        let has_index = read(peer).has_port_index;
+        for port in 40000..40008 {
+            assert_eq!(node.incoming(port).is_some(), port == 40000 || !has_index);
+        }
+        // An older version may run on the peer at the next link, and its handshake shows that.
+        node.down();
+        assert_eq!(node.incoming(40001).is_some(), !has_index);
+        node.receive(HandshakeKind::Probe, &read(C_4_9_RESTARTED));
+        assert_eq!(node.incoming(40001), Some(0));
     }
 }
 

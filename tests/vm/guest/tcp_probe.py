@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """tcp_probe.py HOST PEER TCP_PORT: probes of multipath peers, as the versions of C RDS send them, to a
-node of this module with one path. HOST is the lower address. Prints the number of probes."""
+node of this module with one path. HOST is the lower address. Prints the number of probes, and that of
+connections for other paths, which the node resets."""
 
+import errno
 import socket
 import struct
 import sys
@@ -35,14 +37,43 @@ def answer(s):
             return extensions
 
 
-found = set()
-for first in 1, 100:
-    with socket.create_connection((peer, tcp_port), source_address=(host, 0)) as s:
-        s.settimeout(60)
+def connect(path):
+    """Connects from a port of the path with this index. None of them is of the range that nodes use."""
+    for port in range(61000 + path, 65536, 8):
+        try:
+            s = socket.create_connection((peer, tcp_port), 60, (host, port))
+        except OSError as error:
+            # An earlier connection had this port.
+            if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
+                continue
+            raise
         s.sendall(header(0, MAP_BYTES, flags=CONG_BITMAP) + bytes(MAP_BYTES))
+        return s
+    sys.exit("no port is free")
+
+
+def is_reset(path):
+    """Returns whether the node resets a connection that has no message yet."""
+    try:
+        with connect(path) as s:
+            return s.recv(1) == b""
+    except (ConnectionResetError, BrokenPipeError):
+        return True
+
+
+found = set()
+resets = 0
+for first in 1, 100:
+    with connect(0) as s:
         for number, extensions in enumerate(PROBES, first):
             s.sendall(header(number, sport=1, extensions=extensions))
             found.add(answer(s))
+        for path in range(1, 8):
+            assert is_reset(path), f"the node takes path {path} for the first one"
+            resets += 1
+        # The first path is up as before.
+        s.sendall(header(first + len(PROBES), sport=1))
+        found.add(answer(s))
 # One path, and no generation: C RDS would drop messages of the connection that has it.
 assert found == {b"\x05\x00\x01\x08" + bytes(12)}, found
-print(2 * len(PROBES))
+print(2 * (len(PROBES) + 1), resets)
