@@ -250,9 +250,13 @@ def test_drops(node, tools, guest):
 @pytest.mark.long
 def test_watch(node, tools):
     """The table comes again with rates. A pipe gets no escapes; a terminal gets colours."""
+    tos = new_type()
+    # A connection has rates from its second output on.
+    ping(tools, node, B, A, count=1, tos=tos)
     watch = node.start([tools / "rds-info", "--watch", "0.2"])
     watch.expect(r"(?s)Connections:.*Connections:")
-    ping(tools, node, B, A, count=20)
+    ping(tools, node, B, A, count=20, tos=tos)
+    watch.expect(rf"(?m)^ *{A} +{B} +{tos} +connected +\d+ +\d+ +[1-9][\d.]* +[1-9][\d.]*$")
     watch.expect(r"(?m)^ +send_pong +\d+ +[1-9][\d.]*$")
     assert watch.stop(2).out and "\x1b" not in watch.out
     program = f"import pty; pty.spawn(['{tools}/rds-info', '--watch', '0.2'])"

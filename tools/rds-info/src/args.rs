@@ -19,7 +19,7 @@ Examples:
   rds-info -Nk             the sockets of all network namespaces
   rds-info --holders       processes whose sockets prevent unloading the module
   rds-info --drops         what was dropped or refused, with the meaning of each counter
-  rds-info --watch         connections, queues and rates of all counters, every 2 s
+  rds-info --watch         queues, and rates of all connections and counters, every 2 s
   rds-info --prometheus    metrics for the textfile collector of Prometheus
   rds-info --report x.tar  archive for the report of a defect
   rds-info -n --json | jq '.connections[] | select(.flags | index(\"connected\"))'
@@ -34,6 +34,10 @@ Oracle's kernels report. Inode is the number in the links of /proc/PID/fd. Colum
 cache_allocs, recv_alloc_ctr, recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes,
 r_read_bytes, r_write_bytes, tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector,
 rcq_vector. Other names are ignored. A column that the kernel does not report is 0.
+
+The rates of connections (--watch) are messages per second, also pings and those with operations. A
+message counts once, when it is queued. Connections that are not up, and have messages, come first,
+then the busiest ones. On a terminal the rest may have no room.
 
 With --json the output is one object. It has a list for each requested table, or null if the kernel
 does not have the table. With -N it has a list of namespaces, each with its tables.
@@ -109,7 +113,7 @@ pub(crate) struct Args {
     #[arg(long, group = "output", conflicts_with_all = ALL_BUT_VERBOSE)]
     pub(crate) drops: bool,
 
-    /// Connections, queues, and counters with their rates, again after each interval
+    /// Queues, and connections and counters with their rates, again after each interval
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds,
           group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
     pub(crate) watch: Option<Duration>,

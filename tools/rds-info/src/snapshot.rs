@@ -53,6 +53,16 @@ impl Amount {
     }
 }
 
+/// The messages of a connection since it was created, or since the peer restarted.
+///
+/// The kernel does not count them. Their number follows from the sequence numbers, of which each
+/// message takes one in its direction when it is queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Messages {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
 /// The states of a connection, in the order of the output.
 pub(crate) const STATES: [&str; 4] = ["connected", "resting", "connecting", "down"];
 
@@ -131,6 +141,19 @@ pub(crate) fn by_flow(connections: &[Connection], messages: &[Message]) -> BTree
             tos: message.tos,
         };
         found.entry(flow).or_default().add(message);
+    }
+    found
+}
+
+/// Returns the messages of each connection, or their sum if several have the same name.
+pub(crate) fn messages(connections: &[Connection]) -> BTreeMap<Flow, Messages> {
+    let mut found: BTreeMap<Flow, Messages> = BTreeMap::new();
+    for connection in connections {
+        let sum = found.entry(flow_of(connection)).or_default();
+        // The first message has the number 1. The number is 0 before the first received one.
+        let past = |next: u64| next.saturating_sub(1);
+        sum.sent = sum.sent.saturating_add(past(connection.next_tx));
+        sum.received = sum.received.saturating_add(past(connection.next_rx));
     }
     found
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `--watch`: connections, queues and counters with their rates, again and again.
+//! `--watch`: queues, and connections and counters with their rates, again and again.
 //!
 //! Colours, and the erasing of the last output, are for terminals alone.
+
+mod connections;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -67,9 +69,11 @@ pub(crate) fn run(interval: Duration) -> Result<()> {
             tables: Snapshot::read(&socket)?,
         };
         let terminal = io::stdout().is_terminal();
-        let rows = terminal.then(terminal_size::terminal_size).flatten();
-        let most = rows.map_or(usize::MAX, |(_, height)| usize::from(height.0));
-        let text = text(before.as_ref(), &now, most).context("cannot lay out a table")?;
+        let size = terminal.then(terminal_size::terminal_size).flatten();
+        let (most, columns) = size.map_or((usize::MAX, usize::MAX), |(width, height)| {
+            (usize::from(height.0), usize::from(width.0))
+        });
+        let text = text(before.as_ref(), &now, most, columns).context("cannot lay out a table")?;
         let erase = if terminal { ERASE } else { "" };
         let mut out = anstream::stdout().lock();
         match write!(out, "{erase}{text}").and_then(|()| out.flush()) {
@@ -82,8 +86,18 @@ pub(crate) fn run(interval: Duration) -> Result<()> {
     }
 }
 
-/// Returns the output, of at most `most` lines.
-fn text(before: Option<&Sample>, now: &Sample, most: usize) -> Result<String, fmt::Error> {
+/// Returns the text of a rate.
+fn rate_text(rate: Option<f64>) -> String {
+    rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"))
+}
+
+/// Returns the output, of fewer than `most` lines of a terminal that has `columns`.
+fn text(
+    before: Option<&Sample>,
+    now: &Sample,
+    most: usize,
+    columns: usize,
+) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let tables = &now.tables;
     let by_state = tables.by_state();
@@ -110,16 +124,22 @@ fn text(before: Option<&Sample>, now: &Sample, most: usize) -> Result<String, fm
         )
     });
     writeln!(out, "{}\n", queues.join("\n"))?;
+    // Counters keep half of the room: a title, rows, and a line for the cursor.
+    let room = most.saturating_sub(out.lines().count()) / 2;
+    let old = before.map(|sample| (&sample.tables, now.at - sample.at));
+    let begin = out.len();
+    connections::write(&mut out, old, tables, room, columns)?;
+    let wrapped = wrapped(&out[begin..], columns);
     writeln!(
         out,
         "{TITLE}{:>32} {:>16} {:>14}{TITLE:#}",
         "CounterName", "Value", "per second"
     )?;
     // One line stays for the cursor.
-    let lines = out.lines().count() + 1;
+    let lines = out.lines().count() + wrapped + 1;
     for row in rows(before, now).iter().take(most.saturating_sub(lines)) {
         let style = row.style();
-        let rate = row.rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
+        let rate = rate_text(row.rate);
         writeln!(
             out,
             "{style}{:>32} {:>16} {rate:>14}{style:#}",
@@ -127,6 +147,13 @@ fn text(before: Option<&Sample>, now: &Sample, most: usize) -> Result<String, fm
         )?;
     }
     Ok(out)
+}
+
+/// Returns the number of lines that a terminal adds to the text, by wrapping long ones.
+fn wrapped(text: &str, columns: usize) -> usize {
+    let plain = anstream::adapter::strip_str(text).to_string();
+    let added = |line: &str| line.len().saturating_sub(1) / columns.max(1);
+    plain.lines().map(added).sum()
 }
 
 /// Returns the counters that are not 0, or were not.
@@ -157,7 +184,7 @@ fn rows<'a>(before: Option<&Sample>, now: &'a Sample) -> Vec<Row<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Counter;
+    use crate::record::{Connection, ConnectionFlags, Counter};
 
     fn sample(at: Instant, counters: &[(&str, u64)]) -> Sample {
         let counters = counters.iter().map(|&(name, value)| Counter {
@@ -199,7 +226,7 @@ mod tests {
     #[test]
     fn rates_are_per_second() {
         let (before, now) = two();
-        let text = plain(&text(Some(&before), &now, usize::MAX).unwrap());
+        let text = plain(&text(Some(&before), &now, usize::MAX, 80).unwrap());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
@@ -221,7 +248,7 @@ mod tests {
     #[test]
     fn the_first_output_has_no_rates() {
         let (before, _) = two();
-        let text = plain(&text(None, &before, usize::MAX).unwrap());
+        let text = plain(&text(None, &before, usize::MAX, 80).unwrap());
         assert_eq!(
             text.lines().filter(|x| x.ends_with('-')).count(),
             3,
@@ -232,7 +259,7 @@ mod tests {
     #[test]
     fn drops_have_a_colour_of_their_own() {
         let (before, now) = two();
-        let text = text(Some(&before), &now, usize::MAX).unwrap();
+        let text = text(Some(&before), &now, usize::MAX, 80).unwrap();
         let styled: Vec<&str> = text.lines().skip(6).collect();
         for (line, style) in styled.into_iter().zip([DROPS, GROWS, GROWS, SAME]) {
             assert!(line.starts_with(&style.render().to_string()), "{line:?}");
@@ -244,12 +271,45 @@ mod tests {
     fn the_output_fits_a_terminal() {
         let (before, now) = two();
         for most in 7..11 {
-            let text = text(Some(&before), &now, most).unwrap();
+            let text = text(Some(&before), &now, most, 80).unwrap();
             assert_eq!(text.lines().count(), most - 1);
             assert!(
                 most < 8 || plain(&text).contains("recv_drop_no_sock"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn connections_leave_room_for_counters() {
+        let (before, mut now) = two();
+        let peer = "fd00:1111:2222:3333:4444:5555:6666:7777";
+        now.tables.connections = (0..99)
+            .map(|tos| Connection {
+                local: "fd00::1".parse().unwrap(),
+                peer: peer.parse().unwrap(),
+                transport: "infiniband".to_owned(),
+                tos: Some(tos),
+                next_tx: 1,
+                next_rx: 0,
+                flags: ConnectionFlags::from_bits(4),
+            })
+            .collect();
+        for (columns, least) in [(80, 15), (200, 11)] {
+            for most in 7..40 {
+                let text = plain(&text(Some(&before), &now, most, columns).unwrap());
+                let lines = text.lines().count() + wrapped(&text, columns);
+                assert!(lines < most, "{most} {columns}\n{text}");
+                assert_eq!(
+                    text.contains("connected      0"),
+                    most >= least,
+                    "{most}\n{text}"
+                );
+                assert!(
+                    most < 8 || text.contains("recv_drop_no_sock"),
+                    "{most}\n{text}"
+                );
+            }
         }
     }
 }
