@@ -69,7 +69,10 @@ def metrics():
                 for name, (meaning, _) in WORDS.items()}
     code = SOURCES["metrics"].split("#[cfg(test)]")[0]
     queues = re.findall(r'metrics\.queue\("(\w+)"', code)
+    totals = re.findall(r'metrics\.messages\("(\w+)"', code)
+    assert queues and totals
     return counters | set(re.findall(r'"(rds_\w+)"', code)) | {
+        f"rds_connection_{x}_messages_total" for x in totals} | {
         f"rds_connection_{x}_{unit}" for x in queues for unit in ("messages", "bytes")}
 
 

@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 
 use crate::counters::{find, Meaning};
 use crate::record::Message;
-use crate::snapshot::{by_flow, flow_of, Amount, Flow, Snapshot};
+use crate::snapshot::{by_flow, flow_of, messages, Amount, Flow, Messages, Snapshot};
 
 /// Names of counters without their unit, or with another word for it.
 const RENAMED: [(&str, &str); 6] = [
@@ -92,6 +92,16 @@ impl Metrics {
         }
     }
 
+    /// Adds the messages that each connection has sent or received.
+    fn messages(&mut self, what: &str, snapshot: &Snapshot, of: fn(&Messages) -> u64) {
+        let name = format!("rds_connection_{what}_messages_total");
+        let help = "Messages since the connection was created, also pings, by sequence number.";
+        self.begin(&name, "counter", help);
+        for (flow, sum) in messages(&snapshot.connections) {
+            self.add(&name, &labels(flow), of(&sum));
+        }
+    }
+
     /// Adds the messages of a queue of the connections, and their bytes.
     fn queue(&mut self, what: &str, of: &str, snapshot: &Snapshot, messages: &[Message]) {
         let found = by_flow(&snapshot.connections, messages);
@@ -143,6 +153,8 @@ pub(crate) fn text(snapshot: &Snapshot, module: &str) -> String {
     let help = "Payload that programs have not read.";
     metrics.single("rds_unread_bytes", "gauge", help, unread.bytes);
     metrics.connections(snapshot);
+    metrics.messages("queued", snapshot, |x| x.sent);
+    metrics.messages("received", snapshot, |x| x.received);
     metrics.queue("unsent", "that wait to be sent", snapshot, &snapshot.unsent);
     let of = "that the peer has not acknowledged";
     metrics.queue("unacknowledged", of, snapshot, &snapshot.unacknowledged);
@@ -238,7 +250,11 @@ mod tests {
             connections: vec![
                 connection(2, Some(0), 4),
                 connection(2, None, 2),
-                connection(3, Some(8), 0x84),
+                Connection {
+                    next_tx: 8,
+                    next_rx: 0,
+                    ..connection(3, Some(8), 0x84)
+                },
             ],
             unacknowledged: vec![message(2, 100), message(2, 20), message(9, 1)],
             ..Snapshot::default()
@@ -256,6 +272,10 @@ mod tests {
             r#"rds_connection_unacknowledged_bytes{local="192.0.2.1",peer="192.0.2.3",tos="8"} 0"#,
             r#"rds_connection_unacknowledged_bytes{local="192.0.2.1",peer="192.0.2.9",tos="0"} 1"#,
             r#"rds_connection_unsent_messages{local="192.0.2.1",peer="192.0.2.2",tos="0"} 0"#,
+            r#"rds_connection_queued_messages_total{local="192.0.2.1",peer="192.0.2.2",tos="0"} 0"#,
+            r#"rds_connection_queued_messages_total{local="192.0.2.1",peer="192.0.2.3",tos="8"} 7"#,
+            r#"rds_connection_received_messages_total{local="192.0.2.1",peer="192.0.2.3",tos="8"} 0"#,
+            "# TYPE rds_connection_received_messages_total counter",
             "rds_unread_bytes 0",
         ] {
             assert_eq!(
