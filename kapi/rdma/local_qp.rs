@@ -6,8 +6,9 @@
 //! connected to the device itself, permits registration before there is a connection to a peer. MRs
 //! can also outlive such a connection.
 //!
-//! One call at a time uses the queue pair, and waits for the device. If the device fails or times
-//! out, the queue pair is closed, and the caller has to create another one.
+//! Any number of callers use the queue pair at once. A caller posts under the lock, and waits
+//! without it for the completions of its own work requests. If one fails or times out, the queue
+//! pair is closed, which flushes those of other callers. They have to use another queue pair.
 
 use super::{
     cm::{
@@ -36,16 +37,23 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    new_condvar,
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            ordering,
+            Atomic, //
+        },
         Arc,
-        Mutex, //
+        CondVar,
+        Mutex,
+        MutexGuard, //
     }, //
 };
 
 /// Maximum number of outstanding work requests, without the one that drains the queue.
-const DEPTH: u32 = 64;
+pub(super) const DEPTH: u32 = 64;
 /// Timeout for the device. Completion normally takes microseconds.
 const TIMEOUT_MS: u32 = 5_000;
 
@@ -53,9 +61,9 @@ const TIMEOUT_MS: u32 = 5_000;
 ///
 /// # Invariants
 ///
-/// - At most [`DEPTH`] work requests are outstanding. A call either waits for all of its requests,
-///   or drops `self` with up to [`DEPTH`] of them outstanding.
-/// - The marks of outstanding requests are dropped after `self`.
+/// - At most [`DEPTH`] work requests are outstanding.
+/// - The marks of outstanding requests are dropped after `self`. A caller whose request has no
+///   completion closes the [`LocalQp`] before it drops the mark.
 pub(super) struct LocalVerbs(Verbs);
 
 impl LocalVerbs {
@@ -118,11 +126,38 @@ impl Drop for LocalVerbs {
     }
 }
 
+/// State of a [`LocalQp`].
+struct LocalQpState {
+    /// `None` if the queue pair is closed.
+    verbs: Option<LocalVerbs>,
+    /// Number of work requests whose callers have not seen their completion.
+    outstanding: usize,
+    /// Number of callers that wait for room.
+    waiting: usize,
+}
+
+impl LocalQpState {
+    /// Returns the number of work requests that may be posted. There is no limit if the queue pair
+    /// is closed, as nothing is posted then.
+    fn room(&self) -> usize {
+        match self.verbs {
+            // CAST: `usize` holds a `u32`.
+            Some(_) => (DEPTH as usize).saturating_sub(self.outstanding),
+            None => usize::MAX,
+        }
+    }
+}
+
 /// A queue pair for local work requests. Dropping it sleeps.
 #[pin_data]
 pub(crate) struct LocalQp {
     #[pin]
-    verbs: Mutex<Option<LocalVerbs>>,
+    state: Mutex<LocalQpState>,
+    /// Notified when the queue pair has room or is closed.
+    #[pin]
+    room: CondVar,
+    /// The queue pair is closed, or another caller is closing it.
+    closed: Atomic<bool>,
 }
 
 impl LocalQp {
@@ -155,27 +190,77 @@ impl LocalQp {
     ///
     /// May sleep.
     pub(super) fn of(verbs: LocalVerbs) -> Result<Arc<Self>> {
+        let state = LocalQpState {
+            verbs: Some(verbs),
+            outstanding: 0,
+            waiting: 0,
+        };
         Arc::pin_init(
             pin_init!(Self {
-                verbs <- new_mutex!(Some(verbs), "rdma_local_qp"),
+                state <- new_mutex!(state, "rdma_local_qp"),
+                room <- new_condvar!("LocalQp::room"),
+                closed: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Destroys the queue pair. Does nothing if it is closed already.
+    /// Destroys the queue pair, which flushes outstanding work requests. Returns after the queue
+    /// pair is destroyed, even if another caller does that.
     ///
     /// # Context
     ///
     /// Process context; sleeps.
     pub(crate) fn close(&self) {
-        let verbs = self.verbs.lock().take();
-        drop(verbs);
+        self.close_locked(self.state.lock());
     }
 
-    /// Returns `true` if the queue pair is closed.
+    /// Closes the queue pair as [`Self::close`] does.
+    fn close_locked(&self, mut state: MutexGuard<'_, LocalQpState>) {
+        self.closed.store(true, ordering::Relaxed);
+        // With the lock held: a caller whose work request timed out takes the lock before it drops
+        // the mark, so it waits for the end of the completion queue.
+        drop(state.verbs.take());
+        drop(state);
+        self.room.notify_all();
+    }
+
+    /// Returns `true` if the queue pair is closed or is being closed.
+    ///
+    /// # Context
+    ///
+    /// Any context.
     pub(crate) fn is_closed(&self) -> bool {
-        self.verbs.lock().is_none()
+        self.closed.load(ordering::Relaxed)
+    }
+
+    /// Locks the queue pair once it has room for a work request or is closed. The device makes
+    /// room, or the callers of outstanding work requests time out.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    fn lock_with_room(&self) -> MutexGuard<'_, LocalQpState> {
+        let mut state = self.state.lock();
+        while state.room() == 0 {
+            state.waiting = state.waiting.saturating_add(1);
+            self.room.wait(&mut state);
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+        state
+    }
+
+    /// Returns the room of `count` work requests that are complete.
+    fn return_room(&self, count: usize) {
+        let mut state = self.state.lock();
+        state.outstanding = state.outstanding.saturating_sub(count);
+        // Callers may be many. One that takes no place, because another was faster, is woken when
+        // that one returns it.
+        let wakes = count.min(state.waiting);
+        drop(state);
+        for _ in 0..wakes {
+            self.room.notify_one();
+        }
     }
 
     /// Registers `mapping` with `mr` for `access`. After an error the memory and the MR are
@@ -183,7 +268,8 @@ impl LocalQp {
     ///
     /// # Errors
     ///
-    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `ENOTCONN` if the queue pair is closed, or fails for another reason than this work
+    ///   request. It is closed then.
     /// - `EINVAL` if the MR has too few pages.
     /// - `EIO`, `ETIMEDOUT` or another error of the device if it fails. The queue pair is closed
     ///   then.
@@ -199,12 +285,13 @@ impl LocalQp {
     ) -> Result<Region> {
         // The MR holds the mapping from here on, so the memory is not released before the MR.
         mr.set_pages(&mapping)?;
+        // Dropped after the lock.
         let region = Region::new(mr, mapping);
-        let mut guard = self.verbs.lock();
-        let LocalVerbs(verbs) = (*guard).as_ref().ok_or(Errno::NotConnected)?;
+        let mut state = self.lock_with_room();
+        let LocalVerbs(verbs) = state.verbs.as_ref().ok_or(Errno::NotConnected)?;
         let cqe = region.mr().mark().cqe();
-        // SAFETY: The queue pair is alive. The region lives until its completion arrives, or until
-        // the completion queue is destroyed: see below.
+        // SAFETY: The queue pair is alive, and has room. The region lives until its completion
+        // arrives, or until the completion queue is destroyed: see below.
         let post = |flags| unsafe {
             bindings::rds_rust_ib_post_reg_mr(verbs.qp(), region.mr().as_raw(), flags, cqe)
         };
@@ -222,15 +309,20 @@ impl LocalQp {
                 }
                 _ => Err(error),
             });
-        // `EINVAL` would blame the program, whose arguments are valid.
-        let posted = posted.map_err(|error| if error == EINVAL { EIO } else { error });
-        if let Err(error) = posted.and_then(|()| region.mr().finish(TIMEOUT_MS)) {
-            // The region, with its mark, may be dropped only after the queues. A queue pair that
-            // refuses requests is useless anyway.
-            drop(guard.take());
+        if let Err(error) = posted {
+            // A queue pair that refuses requests is useless.
+            self.close_locked(state);
+            // `EINVAL` would blame the program, whose arguments are valid.
+            return Err(if error == EINVAL { EIO } else { error });
+        }
+        state.outstanding = state.outstanding.saturating_add(1);
+        drop(state);
+        if let Err(error) = region.mr().finish(TIMEOUT_MS) {
+            // The region, with its mark, may be dropped only after the queues.
+            self.close();
             return Err(error);
         }
-        drop(guard);
+        self.return_room(1);
         Ok(region)
     }
 
@@ -239,27 +331,32 @@ impl LocalQp {
     ///
     /// # Errors
     ///
-    /// - `ENOTCONN` if the queue pair is closed.
+    /// - `ENOTCONN` if the queue pair is closed, or fails for another reason than these work
+    ///   requests. It is closed then.
     /// - `EIO`, `ETIMEDOUT` or another error of the device if it fails. The queue pair is closed
     ///   then.
     ///
     /// # Context
     ///
     /// Sleeps.
-    pub(crate) fn invalidate(&self, regions: &[Region]) -> Result {
-        regions
-            .chunks(DEPTH as usize)
-            .try_for_each(|some| self.invalidate_some(some))
+    pub(crate) fn invalidate(&self, mut regions: &[Region]) -> Result {
+        while !regions.is_empty() {
+            let count = self.invalidate_some(regions)?;
+            regions = regions.get(count..).unwrap_or_default();
+        }
+        Ok(())
     }
 
-    fn invalidate_some(&self, regions: &[Region]) -> Result {
-        let mut guard = self.verbs.lock();
-        let LocalVerbs(verbs) = (*guard).as_ref().ok_or(Errno::NotConnected)?;
+    /// Invalidates the first regions, as many as there is room for, and returns their number. A
+    /// caller that waits for room has none of its own work requests outstanding.
+    fn invalidate_some(&self, regions: &[Region]) -> Result<usize> {
+        let mut state = self.lock_with_room();
+        let LocalVerbs(verbs) = state.verbs.as_ref().ok_or(Errno::NotConnected)?;
         let mut result = Ok(());
         let mut posted = 0usize;
-        for region in regions {
+        for region in regions.iter().take(state.room()) {
             let cqe = region.mr().mark().cqe();
-            // SAFETY: As in `register`; there is room for [`DEPTH`] requests.
+            // SAFETY: As in `register`.
             result = to_result(unsafe {
                 bindings::rds_rust_ib_post_local_inv(verbs.qp(), region.rkey(), cqe)
             });
@@ -268,20 +365,22 @@ impl LocalQp {
             }
             posted = posted.saturating_add(1);
         }
+        state.outstanding = state.outstanding.saturating_add(posted);
+        drop(state);
         for region in regions.iter().take(posted) {
-            match region.mr().finish(TIMEOUT_MS) {
-                Ok(()) => region.set_invalid(),
-                Err(error) => {
-                    // The remaining regions may be dropped only after the queues.
-                    drop(guard.take());
-                    return Err(error);
-                }
+            if let Err(error) = region.mr().finish(TIMEOUT_MS) {
+                // The remaining regions may be dropped only after the queues.
+                self.close();
+                return Err(error);
             }
+            region.set_invalid();
         }
-        if result.is_err() {
+        if let Err(error) = result {
             // The queue pair may refuse requests permanently.
-            drop(guard.take());
+            self.close();
+            return Err(error);
         }
-        result
+        self.return_room(posted);
+        Ok(posted)
     }
 }

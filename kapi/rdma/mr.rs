@@ -35,6 +35,7 @@ use super::{
 use crate::{
     bindings,
     kapi::{
+        errno::Errno,
         print::pr_warn_ratelimited,
         sync::{
             new_spinlock_bh,
@@ -209,7 +210,8 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// - `EIO` if the work request failed.
+    /// - `ENOTCONN` if the work request was flushed, because its queue pair had failed.
+    /// - `EIO` if the work request failed itself.
     /// - `ETIMEDOUT` if there is no completion within `timeout_ms`.
     ///
     /// # Context
@@ -217,7 +219,8 @@ impl Mr {
     /// Sleeps.
     pub(super) fn finish(&self, timeout_ms: u32) -> Result {
         match self.mark.wait(timeout_ms)? {
-            WcStatus(bindings::ib_wc_status_IB_WC_SUCCESS) => Ok(()),
+            WcStatus::SUCCESS => Ok(()),
+            status if status.is_flush() => Err(Errno::NotConnected.into()),
             _ => Err(EIO),
         }
     }
