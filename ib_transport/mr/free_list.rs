@@ -101,9 +101,8 @@ impl<T> MrFreeList<T> {
         kept.push_within_capacity(it).err().map(|full| full.0)
     }
 
-    /// Drops all free MRs.
-    pub(crate) fn clear(&mut self) {
-        self.small.kept.clear();
-        self.large.kept.clear();
+    /// Takes a free MR of any size. Its drop sleeps, so the caller drops it without locks.
+    pub(crate) fn take_any(&mut self) -> Option<T> {
+        self.small.kept.pop().or_else(|| self.large.kept.pop())
     }
 }

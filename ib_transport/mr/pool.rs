@@ -18,10 +18,16 @@ use super::{
         MrMemory, //
     },
     free_list::MrFreeList,
-    pool_inner::MrPoolInner, //
+    pool_inner::{
+        destroy_free,
+        MrPoolInner,
+        MrReleases, //
+    },
+    reg_qp::RegQp, //
 };
 use crate::{
     kapi::{
+        errno::Errno,
         pin::PinnedMemory,
         rdma::{
             Access,
@@ -91,9 +97,14 @@ use kernel::{
     }, //
 };
 
-/// Back-off after a registration timed out. Until it ends, callers fail at once instead of timing
-/// out one after another.
-const RETRY_DELAY: Delta = Delta::from_secs(5);
+/// Maximum number of attempts of a registration whose own work requests fail.
+const MOST_FAILURES: u32 = 2;
+/// Maximum number of attempts of a registration, including those that end because the work request
+/// of another one fails.
+const MOST_ATTEMPTS: u32 = 4;
+
+/// Number of regions that wait for invalidation from which registrations invalidate them first.
+pub(crate) const MOST_PENDING: usize = 256;
 
 /// Maximum wait for READ responses from a released region.
 const FENCE_TIMEOUT: Delta = Delta::from_secs(1);
@@ -106,8 +117,19 @@ struct MrPoolState {
     offered: usize,
     next: u64,
     pending_invalidate: Fifo<MrEntry>,
+    /// Number of entries that were taken from there, and are being invalidated.
+    invalidating: usize,
     /// `None` if the device is removed, which waits for all references.
     pd: Option<Arc<Pd>>,
+}
+
+impl MrPoolState {
+    /// Returns the number of entries that are to be released, or are being released.
+    fn unreleased(&self) -> usize {
+        self.pending_invalidate
+            .len()
+            .saturating_add(self.invalidating)
+    }
 }
 
 /// The regions of a device.
@@ -125,6 +147,10 @@ pub(crate) struct MrPool {
     /// Notified when entries were released.
     #[pin]
     passed: CondVar,
+    /// Locked before `device`. Registrations take it only if the device has no room for an MR, or
+    /// many regions wait for invalidation.
+    #[pin]
+    releases: Mutex<MrReleases>,
     /// Locked before `state`.
     #[pin]
     device: Mutex<MrPoolInner>,
@@ -171,6 +197,8 @@ impl MrPool {
             reg_qp: None,
             late_at: None,
             free_list: MrFreeList::new(most)?,
+        };
+        let releases = MrReleases {
             quiesces: ReadQuiesceQueue::new(),
         };
         let state = MrPoolState {
@@ -178,6 +206,7 @@ impl MrPool {
             offered: 0,
             next: 0,
             pending_invalidate: Fifo::new(),
+            invalidating: 0,
             pd: Some(pd.clone()),
         };
         Arc::pin_init(
@@ -190,6 +219,7 @@ impl MrPool {
                 queue: queue.clone(),
                 quiescing: Atomic::new(false),
                 passed <- new_condvar!("MrPool::passed"),
+                releases <- new_mutex!(releases, "MrPool::releases"),
                 device <- new_mutex!(device, "MrPool::device"),
                 state <- new_spinlock_bh!(state, "MrPool::state"),
                 sweep <- new_work!("MrPool::sweep"),
@@ -200,9 +230,11 @@ impl MrPool {
 
     /// Sets the registration queue pair, which is used until it fails. Sleeps.
     #[cfg(rds_kunit)]
-    pub(crate) fn set_registrar(&self, reg_qp: super::reg_qp::RegQp) {
+    pub(crate) fn set_registrar(&self, reg_qp: RegQp) -> Result {
+        let reg_qp = Arc::new(reg_qp, GFP_KERNEL)?;
         let before = self.device.lock().reg_qp.replace(reg_qp);
         drop(before);
+        Ok(())
     }
 
     /// Registers memory of a program for peers. If there is no registration queue pair, it is
@@ -272,78 +304,104 @@ impl MrPool {
         self.state.lock().pd.clone().ok_or(ENODEV)
     }
 
-    /// Registers a region. Returns `ETIMEDOUT` at once during the back-off. Sleeps.
+    /// Registers a region, with further attempts if the queue pair fails. Waits for the device
+    /// without locks. Returns `ETIMEDOUT` at once during the back-off. Sleeps.
     fn region(&self, addr: &SocketAddr, mapping: Arc<Mapping>, access: Access) -> Result<Region> {
-        // Dropped after the lock.
+        // Dropped without locks.
         let mut released = Fifo::new();
-        let mut device = self.device.lock();
-        if let Some((since, by)) = &device.late_at {
-            // Another address may lead to the device.
-            if by == addr && since.elapsed() < RETRY_DELAY {
-                return Err(ETIMEDOUT);
-            }
-        }
-        let made = self.make(&mut device, addr, mapping, access, &mut released);
-        device.late_at =
-            matches!(&made, Err(error) if *error == ETIMEDOUT).then(|| (Instant::now(), *addr));
-        made
-    }
-
-    /// Registers a region, with a second attempt if the queue pair had failed. Sleeps.
-    fn make(
-        &self,
-        device: &mut MutexGuard<'_, MrPoolInner>,
-        addr: &SocketAddr,
-        mapping: Arc<Mapping>,
-        access: Access,
-        released: &mut Fifo<MrEntry>,
-    ) -> Result<Region> {
         let pages = mapping.page_count();
         let pd = self.pd()?;
-        let size = device.free_list.room_for(pages)?;
-        let mut attempts = 0;
+        // Registrations run in parallel, and must not outrun the one task that invalidates.
+        if self.state.lock().unreleased() >= MOST_PENDING {
+            let mut releases = self.releases.lock();
+            self.release_pending_invalidate(&mut releases, &mut released);
+        }
+        let mut attempts = 0u32;
+        let mut failures = 0u32;
         loop {
-            attempts += 1;
-            let mr = match device.free_list.take(pages) {
+            let (reg_qp, free, size) = self.prepare(addr, pages)?;
+            let mr = match free {
                 Some(mr) => mr,
                 None => match Mr::new(&pd, size) {
                     Ok(mr) => mr,
-                    Err(_) => self.make_room(device, &pd, pages, size, released)?,
+                    Err(_) => self
+                        .make_room(&pd, pages, size, &mut released)
+                        .inspect_err(|error| self.device.lock().note_timeout(addr, *error))?,
                 },
             };
-            let reg_qp = device.reg_qp(&self.queue, &pd, &self.endpoints, addr)?;
-            match reg_qp.qp().register(mr, mapping.clone(), access) {
-                // The queue pair may have failed long ago. The second attempt creates another one.
-                Err(_) if attempts < 2 && reg_qp.qp().is_closed() => {}
-                result => return result,
+            let error = match reg_qp.qp().register(mr, mapping.clone(), access) {
+                Ok(region) => return Ok(region),
+                Err(error) => error,
+            };
+            // The work request of another registration has failed, or the queue pair long ago.
+            let is_flushed = error == Errno::NotConnected.into();
+            attempts = attempts.saturating_add(1);
+            failures = failures.saturating_add(u32::from(!is_flushed));
+            // The next attempt creates another queue pair.
+            let again = attempts < MOST_ATTEMPTS && failures < MOST_FAILURES;
+            if !again || !reg_qp.qp().is_closed() {
+                self.device.lock().note_timeout(addr, error);
+                return Err(if is_flushed { EIO } else { error });
             }
         }
+    }
+
+    /// Returns the registration queue pair, a free MR for `pages` pages if there is one, and the
+    /// size of a new one. Creates the queue pair if there is none. Returns `ETIMEDOUT` at once
+    /// during the back-off. Sleeps.
+    fn prepare(&self, addr: &SocketAddr, pages: usize) -> Result<(Arc<RegQp>, Option<Mr>, u32)> {
+        // Dropped after the lock.
+        let closed;
+        let mut device = self.device.lock();
+        if device.backs_off(addr) {
+            return Err(ETIMEDOUT);
+        }
+        // `close` takes the queue pair after the protection domain, so it finds one that is created
+        // here.
+        let pd = self.pd()?;
+        let size = device.free_list.room_for(pages)?;
+        closed = device.take_closed();
+        if let Some(closed) = &closed {
+            // With the lock held: `close` has to find all queue pairs that exist.
+            closed.close();
+        }
+        let reg_qp = device.reg_qp(&self.queue, &pd, &self.endpoints, addr);
+        if let Err(error) = &reg_qp {
+            // With the lock held: others wait for it, and must not time out one after another.
+            device.note_timeout(addr, *error);
+        }
+        let reg_qp = reg_qp?;
+        let free = device.free_list.take(pages);
+        drop(device);
+        Ok((reg_qp, free, size))
     }
 
     /// Gets an MR although the device has no room for more. Takes one that is about to be released.
     /// Otherwise destroys all free ones, which may be of the other size, and allocates one. Sleeps.
     fn make_room(
         &self,
-        device: &mut MutexGuard<'_, MrPoolInner>,
         pd: &Arc<Pd>,
         pages: usize,
         size: u32,
         released: &mut Fifo<MrEntry>,
     ) -> Result<Mr> {
         let begun = Instant::now();
+        let mut releases = self.releases.lock();
         loop {
-            self.release_pending_invalidate(device, released);
-            if let Some(mr) = device.free_list.take(pages) {
+            self.release_pending_invalidate(&mut releases, released);
+            let free = self.device.lock().free_list.take(pages);
+            if let Some(mr) = free {
                 return Ok(mr);
             }
-            let goes_on = !device.quiesces.is_empty() && self.await_pass(device, begun);
+            let goes_on = !releases.quiesces.is_empty() && self.await_pass(&mut releases, begun);
             // The device may have been removed while the wait released the lock.
             self.pd()?;
             if !goes_on {
                 break;
             }
         }
-        device.free_list.clear();
+        drop(releases);
+        destroy_free(&self.device);
         Mr::new(pd, size)
     }
 
@@ -389,33 +447,40 @@ impl MrPool {
         self.state.lock().offered > 0
     }
 
-    fn take_pending_invalidate(&self) -> Fifo<MrEntry> {
+    /// Invalidates the regions that wait for that, and appends the entries that are released to
+    /// `released`. Sleeps.
+    fn invalidate_pending(&self, releases: &mut MrReleases, released: &mut Fifo<MrEntry>) {
         let mut pending_invalidate = Fifo::new();
-        pending_invalidate.append(&mut self.state.lock().pending_invalidate);
-        pending_invalidate
+        let mut state = self.state.lock();
+        pending_invalidate.append(&mut state.pending_invalidate);
+        // One caller at a time has `releases`.
+        state.invalidating = pending_invalidate.len();
+        drop(state);
+        releases.invalidate(&self.device, pending_invalidate, released);
+        self.state.lock().invalidating = 0;
     }
 
     /// Releases stale memory, and drops the observers of the release. Sleeps.
     fn sweep(&self) {
         let mut released = Fifo::new();
-        let mut device = self.device.lock();
-        self.release_pending_invalidate(&mut device, &mut released);
-        drop(device);
+        let mut releases = self.releases.lock();
+        self.release_pending_invalidate(&mut releases, &mut released);
+        drop(releases);
         drop(released);
     }
 
     /// Releases stale memory, and appends the entries to `released`. Sleeps.
-    fn release_pending_invalidate(&self, device: &mut MrPoolInner, released: &mut Fifo<MrEntry>) {
+    fn release_pending_invalidate(&self, releases: &mut MrReleases, released: &mut Fifo<MrEntry>) {
         let before = released.len();
-        device.invalidate(self.take_pending_invalidate(), released);
+        self.invalidate_pending(releases, released);
         if !self.reads_run_on {
             return;
         }
         // Before sends are posted, whose completions need the flag.
-        self.quiescing.store(!device.quiesces.is_empty(), Relaxed);
-        device.pass(&self.endpoints, released);
-        self.quiescing.store(!device.quiesces.is_empty(), Relaxed);
-        device
+        self.quiescing.store(!releases.quiesces.is_empty(), Relaxed);
+        releases.pass(&self.device, &self.endpoints, released);
+        self.quiescing.store(!releases.quiesces.is_empty(), Relaxed);
+        releases
             .quiesces
             .check(&self.endpoints, self.tunables.timeout());
         if released.len() != before {
@@ -427,13 +492,13 @@ impl MrPool {
     /// [`FENCE_TIMEOUT`] has passed since `begun`. Sleeps.
     fn await_pass(
         &self,
-        device: &mut MutexGuard<'_, MrPoolInner>,
+        releases: &mut MutexGuard<'_, MrReleases>,
         begun: Instant<Monotonic>,
     ) -> bool {
         let left = FENCE_TIMEOUT - begun.elapsed();
         let left = left.as_micros_ceil().max(0).unsigned_abs().div_ceil(1_000);
         let left = msecs_to_jiffies(left.try_into().unwrap_or(u32::MAX));
-        let result = self.passed.wait_interruptible_timeout(device, left);
+        let result = self.passed.wait_interruptible_timeout(releases, left);
         matches!(result, CondVarTimeoutResult::Woken { .. })
     }
 
@@ -449,21 +514,24 @@ impl MrPool {
     /// Handles removal of the device: releases everything and rejects new registrations. Sleeps.
     pub(crate) fn close(&self) {
         let mut released = Fifo::new();
-        let mut device = self.device.lock();
+        let mut releases = self.releases.lock();
         let mut state = self.state.lock();
         let pd = state.pd.take();
         let mut held = core::mem::replace(&mut state.held, RBTree::new());
         state.offered = 0;
         drop(state);
-        let pending_invalidate = self.take_pending_invalidate();
-        device.invalidate(pending_invalidate, &mut released);
+        self.invalidate_pending(&mut releases, &mut released);
         // All queue pairs are gone, so no READ response is in progress.
-        device.pass(&self.endpoints, &mut released);
+        releases.pass(&self.device, &self.endpoints, &mut released);
         self.quiescing.store(false, Relaxed);
         self.passed.notify_all();
-        device.free_list.clear();
-        device.reg_qp = None;
-        drop(device);
+        drop(releases);
+        let reg_qp = self.device.lock().reg_qp.take();
+        if let Some(reg_qp) = reg_qp {
+            // Registrations that are under way fail. The last of them drops the CM ids.
+            reg_qp.close();
+        }
+        destroy_free(&self.device);
         // Regions that are still in use are destroyed.
         for entry in held.values_mut() {
             drop(entry.release());
@@ -503,10 +571,10 @@ impl MrDevice for MrPool {
         let mut wanted = None;
         loop {
             self.sweep();
-            let mut device = self.device.lock();
+            let mut releases = self.releases.lock();
             // Entries that are added later are not waited for.
-            let wanted = *wanted.get_or_insert(device.quiesces.wanted());
-            if device.quiesces.over() >= wanted || !self.await_pass(&mut device, begun) {
+            let wanted = *wanted.get_or_insert(releases.quiesces.wanted());
+            if releases.quiesces.over() >= wanted || !self.await_pass(&mut releases, begun) {
                 return;
             }
         }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Invalidation of regions in batches, and release of their memory.
+//!
+//! The state of registrations and that of releases have a lock each. So registrations do not wait
+//! for the device while it invalidates regions.
 
 use super::{
     super::{
@@ -29,8 +32,12 @@ use crate::kapi::{
 use core::net::SocketAddr;
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{
+        Arc,
+        Mutex, //
+    },
     time::{
+        Delta,
         Instant,
         Monotonic, //
     }, //
@@ -39,17 +46,41 @@ use kernel::{
 /// Number of regions that are invalidated together.
 const BATCH: usize = 32;
 
-/// State of the pool that only one caller at a time uses.
+/// Back-off after a registration timed out. Until it ends, callers fail at once instead of timing
+/// out as well.
+const RETRY_DELAY: Delta = Delta::from_secs(5);
+
+/// State of registrations. It is locked for moments, except while a queue pair is closed or
+/// created. All registrations wait for that.
 pub(super) struct MrPoolInner {
-    /// Created on first use, and again after a failure.
-    pub(super) reg_qp: Option<RegQp>,
+    /// Created on first use, and again after a failure. Callers use it without the lock.
+    pub(super) reg_qp: Option<Arc<RegQp>>,
     /// Time of the last timeout, and the address that was used.
     pub(super) late_at: Option<(Instant<Monotonic>, SocketAddr)>,
     pub(super) free_list: MrFreeList<Mr>,
-    pub(super) quiesces: ReadQuiesceQueue<MrEntry>,
 }
 
 impl MrPoolInner {
+    /// Returns `true` if a registration through the address `addr` would only time out as well.
+    pub(super) fn backs_off(&self, addr: &SocketAddr) -> bool {
+        // Another address may lead to the device.
+        self.late_at
+            .as_ref()
+            .is_some_and(|(since, by)| by == addr && since.elapsed() < RETRY_DELAY)
+    }
+
+    /// Begins a back-off if a registration through the address `addr` has timed out.
+    pub(super) fn note_timeout(&mut self, addr: &SocketAddr, error: Error) {
+        if error == ETIMEDOUT {
+            self.late_at = Some((Instant::now(), *addr));
+        }
+    }
+
+    /// Takes the registration queue pair if it is closed or being closed. Its drop sleeps.
+    pub(super) fn take_closed(&mut self) -> Option<Arc<RegQp>> {
+        self.reg_qp.take_if(|it| it.qp().is_closed())
+    }
+
     /// Returns the registration queue pair. Creates it through the address `addr` if there is none.
     /// Sleeps.
     pub(super) fn reg_qp(
@@ -58,20 +89,25 @@ impl MrPoolInner {
         pd: &Arc<Pd>,
         endpoints: &Arc<EndpointList>,
         addr: &SocketAddr,
-    ) -> Result<&RegQp> {
-        if self.reg_qp.as_ref().is_some_and(|it| it.qp().is_closed()) {
-            self.reg_qp = None;
+    ) -> Result<Arc<RegQp>> {
+        if let Some(usable) = &self.reg_qp {
+            return Ok(usable.clone());
         }
-        let reg_qp = match self.reg_qp.take() {
-            Some(usable) => usable,
-            None => RegQp::make(queue, pd, endpoints, addr)?,
-        };
-        Ok(self.reg_qp.insert(reg_qp))
+        let made = Arc::new(RegQp::make(queue, pd, endpoints, addr)?, GFP_KERNEL)?;
+        Ok(self.reg_qp.insert(made).clone())
     }
+}
 
+/// State of releases. One caller at a time invalidates regions and waits for the device.
+pub(super) struct MrReleases {
+    pub(super) quiesces: ReadQuiesceQueue<MrEntry>,
+}
+
+impl MrReleases {
     /// Invalidates regions and releases memory. Appends the released entries to `released`. Sleeps.
     pub(super) fn invalidate(
         &mut self,
+        device: &Mutex<MrPoolInner>,
         mut pending_invalidate: Fifo<MrEntry>,
         released: &mut Fifo<MrEntry>,
     ) {
@@ -96,7 +132,8 @@ impl MrPoolInner {
             if some.len() < BATCH && !last {
                 continue;
             }
-            if let Some(reg_qp) = &self.reg_qp {
+            let reg_qp = device.lock().reg_qp.clone();
+            if let Some(reg_qp) = reg_qp {
                 // Regions that this does not invalidate are destroyed.
                 let _ = reg_qp.qp().invalidate(&some);
             }
@@ -105,7 +142,7 @@ impl MrPoolInner {
                     break;
                 };
                 if !entry.read_from {
-                    self.reuse(region);
+                    reuse(device, region);
                     released.push_back(entry);
                 } else if region.is_invalid() {
                     entry.memory = MrMemory::Region(region);
@@ -133,23 +170,40 @@ impl MrPoolInner {
         }
     }
 
-    /// Releases the memory of an invalid region, and keeps its MR if that can be reused. Sleeps.
-    fn reuse(&mut self, region: Region) {
-        let pages = region.pages();
-        if let Some(mr) = region.release() {
-            drop(self.free_list.keep(pages, mr));
-        }
-    }
-
     /// Releases memory that no READ response uses any more, and appends the entries to `released`.
     /// Sleeps.
-    pub(super) fn pass(&mut self, endpoints: &EndpointList, released: &mut Fifo<MrEntry>) {
+    pub(super) fn pass(
+        &mut self,
+        device: &Mutex<MrPoolInner>,
+        endpoints: &EndpointList,
+        released: &mut Fifo<MrEntry>,
+    ) {
         let mut passed = self.quiesces.pass(endpoints);
         while let Some(mut entry) = passed.pop_front() {
             if let Some(region) = entry.release() {
-                self.reuse(region);
+                reuse(device, region);
             }
             released.push_back(entry);
+        }
+    }
+}
+
+/// Releases the memory of an invalid region, and keeps its MR if that can be reused. Sleeps.
+fn reuse(device: &Mutex<MrPoolInner>, region: Region) {
+    let pages = region.pages();
+    if let Some(mr) = region.release() {
+        // An MR for which there is no room is destroyed after the lock.
+        let excess = device.lock().free_list.keep(pages, mr);
+        drop(excess);
+    }
+}
+
+/// Destroys all free MRs, each without the lock. Sleeps.
+pub(super) fn destroy_free(device: &Mutex<MrPoolInner>) {
+    loop {
+        let free = device.lock().free_list.take_any();
+        if free.is_none() {
+            return;
         }
     }
 }

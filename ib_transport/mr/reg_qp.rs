@@ -348,6 +348,20 @@ impl RegQp {
         Ok(Self { qp, other, ids })
     }
 
+    /// Closes both ends. Work requests of other callers fail.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(super) fn close(&self) {
+        for id in &self.ids {
+            // An error is harmless: the other end is notified, or has disconnected already.
+            let _ = id.disconnect();
+        }
+        self.qp.close();
+        self.other.close();
+    }
+
     /// Returns the queue pair on which memory is registered.
     pub(crate) fn qp(&self) -> &LocalQp {
         &self.qp
@@ -356,11 +370,6 @@ impl RegQp {
 
 impl Drop for RegQp {
     fn drop(&mut self) {
-        for id in &self.ids {
-            // An error is harmless: the other end is notified, or has disconnected already.
-            let _ = id.disconnect();
-        }
-        self.qp.close();
-        self.other.close();
+        self.close();
     }
 }

@@ -9,7 +9,8 @@ use super::{
     device::IbDevice,
     local_qp::{
         LocalQp,
-        LocalVerbs, //
+        LocalVerbs,
+        DEPTH, //
     },
     operation::{
         LocalPiece,
@@ -58,6 +59,9 @@ pub(crate) const NO_RECEIVE: WcStatus = WcStatus(bindings::ib_wc_status_IB_WC_RN
 
 /// Status for a send that ends without a completion.
 pub(crate) const LOST: WcStatus = WcStatus(u32::MAX);
+
+/// Maximum number of outstanding work requests of a [`LocalQp`].
+pub(crate) const LOCAL_DEPTH: u32 = DEPTH;
 
 /// Opcodes and flags of receive completions, for [`Script::receive_opcode`] and
 /// [`Script::receive_flags`].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of MRs that a device fails to register or invalidate, and of MRs that wait until no
-//! READ response uses them.
+//! KUnit tests of MRs that a device fails to register or invalidate, of registrations that wait for
+//! the device at the same time, and of MRs that wait until no READ response uses them.
 
 use kernel::prelude::*;
 
@@ -15,7 +15,8 @@ mod suite {
             mr::{
                 pool::{
                     MrHandle,
-                    MrPool, //
+                    MrPool,
+                    MOST_PENDING, //
                 },
                 reg_qp::RegQp, //
             }, //
@@ -28,10 +29,15 @@ mod suite {
                     program_has,
                     program_memory,
                     Script,
+                    LOCAL_DEPTH,
                     LOCAL_PROTECTION, //
                 },
                 Access,
                 WcStatus, //
+            },
+            sync::{
+                new_spinlock_bh,
+                SpinLockBh, //
             }, //
         },
         proto::rdma::Cookie,
@@ -79,6 +85,14 @@ mod suite {
         }
     }
 
+    /// Returns a script by which no registration and no invalidation completes.
+    fn hold() -> Script {
+        Script {
+            holds_local: true,
+            ..Script::default()
+        }
+    }
+
     /// Pins a page of a program.
     fn pinned() -> Result<PinnedMemory> {
         let address = program_memory(PAGE_SIZE)?;
@@ -94,6 +108,24 @@ mod suite {
     impl Drop for Then {
         fn drop(&mut self) {
             self.0.store(true, Relaxed);
+        }
+    }
+
+    /// A registration by a worker.
+    #[pin_data]
+    struct Registering {
+        #[pin]
+        memory: SpinLockBh<Option<PinnedMemory>>,
+        /// The result, once the registration has ended.
+        #[pin]
+        made: SpinLockBh<Option<Result<MrHandle<Cookie>>>>,
+    }
+
+    impl Registering {
+        /// Takes the result. A registration that has not ended counts as busy.
+        fn take(&self) -> Result<MrHandle<Cookie>> {
+            let made = self.made.lock().take();
+            made.unwrap_or(Err(EBUSY))
         }
     }
 
@@ -133,14 +165,33 @@ mod suite {
         fn connect(&self) -> Result {
             let pd = &self.device.pd;
             let reg_qp = RegQp::of(local_queue_pair(pd)?, local_queue_pair(pd)?)?;
-            self.regions.set_registrar(reg_qp);
-            Ok(())
+            self.regions.set_registrar(reg_qp)
         }
 
         /// Registers a page.
         fn register(&self) -> Result<MrHandle<Cookie>> {
             let access = Access::Writable { atomics: false };
             self.regions.register(&HERE, pinned()?, access)
+        }
+
+        /// Makes a worker register a page.
+        fn start(&self) -> Result<Arc<Registering>> {
+            let memory = Some(pinned()?);
+            let this = Arc::pin_init(
+                pin_init!(Registering {
+                    memory <- new_spinlock_bh!(memory, "Registering::memory"),
+                    made <- new_spinlock_bh!(None, "Registering::made"),
+                }),
+                GFP_KERNEL,
+            )?;
+            let (job, regions) = (this.clone(), self.regions.clone());
+            Job::start(&self.bench.queue, move || {
+                let memory = job.memory.lock().take();
+                let access = Access::Writable { atomics: false };
+                let made = memory.map(|memory| regions.register(&HERE, memory, access));
+                *job.made.lock() = made;
+            })?;
+            Ok(this)
         }
 
         /// Registers a page with atomics for peers.
@@ -219,6 +270,158 @@ mod suite {
     }
 
     #[test]
+    fn registrations_wait_for_the_device_at_the_same_time() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(hold());
+        let two = [memory.start()?, memory.start()?];
+        let both = memory.bench.await_sends(2, 2).is_ok();
+        memory.bench.fake.set_script(Script::default());
+        memory.bench.queue.flush();
+        let made = two.map(|it| it.take().is_ok());
+        let left = memory.end();
+        assert_eq!((both, made, left), (true, [true; 2], 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_registration_does_not_wait_for_an_invalidation() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        let first = memory.register()?;
+        memory.bench.fake.set_script(hold());
+        drop(first);
+        // The registration and the invalidation.
+        memory.bench.await_sends(2, 2)?;
+        let second = memory.start()?;
+        let both = memory.bench.await_sends(2, 3).is_ok();
+        memory.bench.fake.set_script(Script::default());
+        memory.bench.queue.flush();
+        let made = second.take();
+        let is_made = made.is_ok();
+        drop(made);
+        let left = memory.end();
+        assert_eq!((both, is_made, left), (true, true, 0));
+        Ok(())
+    }
+
+    /// The queue pair of the device has room for one more, which is for its end.
+    #[test]
+    fn registrations_wait_for_room_in_the_queue() -> Result {
+        const MORE: u32 = 16;
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(hold());
+        let mut all = KVec::new();
+        for _ in 0..LOCAL_DEPTH + MORE {
+            all.push(memory.start()?, GFP_KERNEL)?;
+        }
+        memory.bench.await_sends(2, LOCAL_DEPTH)?;
+        memory.bench.fake.set_script(Script::default());
+        memory.bench.queue.flush();
+        let posted = memory.bench.posted(2);
+        let all_made = all.iter().all(|it| it.take().is_ok());
+        let left = memory.end();
+        assert_eq!((posted, all_made), (Some(LOCAL_DEPTH + MORE), true));
+        assert_eq!(left, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_registration_that_fails_does_not_fail_others() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(hold());
+        let two = [memory.start()?, memory.start()?];
+        memory.bench.await_sends(2, 2)?;
+        // The next attempts use these queue pairs.
+        memory.connect()?;
+        memory.bench.fake.set_script(fail(0));
+        memory.bench.queue.flush();
+        let before = memory.bench.fake.queues(2).is_some();
+        let after = memory.bench.posted(4);
+        let made = two.map(|it| it.take());
+        let count = memory.count();
+        let made = made.map(|it| it.is_ok());
+        let left = memory.end();
+        assert_eq!((made, count, left), ([true; 2], (2, 4), 0));
+        assert_eq!((before, after), (false, Some(2)));
+        Ok(())
+    }
+
+    /// Removal of the device has to find all queue pairs.
+    #[test]
+    fn a_queue_pair_is_replaced_only_after_its_end() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(Script {
+            holds_flush: true,
+            ..fail(0)
+        });
+        let first = memory.start()?;
+        let failed = || {
+            let queues = memory.bench.fake.queues(2);
+            queues.is_some_and(|it| it.in_error)
+        };
+        memory.bench.fake.wait_until(failed)?;
+        // The other registration waits until this one has drained the queue pair, which times out.
+        let second = memory.register().is_ok();
+        let ended = [2, 3].map(|number| memory.bench.fake.queues(number).is_none());
+        memory.bench.fake.set_script(Script::default());
+        memory.bench.queue.flush();
+        let first = first.take().is_ok();
+        let left = memory.end();
+        assert_eq!((first, second), (false, false));
+        assert_eq!((ended, left), ([true; 2], 0));
+        Ok(())
+    }
+
+    /// Otherwise registrations, which run in parallel, could outrun the one task that invalidates.
+    #[test]
+    fn a_registration_invalidates_first_if_many_regions_wait() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        let first = memory.register()?;
+        let mut others = KVec::new();
+        for _ in 0..MOST_PENDING {
+            others.push(memory.register()?, GFP_KERNEL)?;
+        }
+        // CAST: the number is small.
+        let registered = MOST_PENDING as u32 + 1;
+        memory.bench.fake.set_script(hold());
+        drop(first);
+        memory.bench.await_sends(2, registered + 1)?;
+        drop(others);
+        let last = memory.start()?;
+        // All invalidations succeed, and the next work request fails.
+        memory.bench.fake.set_script(fail(registered));
+        memory.regions.flush();
+        memory.bench.queue.flush();
+        let made = last.take().is_ok();
+        memory.bench.fake.set_script(Script::default());
+        let left = memory.end();
+        assert_eq!((made, left), (false, 0));
+        Ok(())
+    }
+
+    /// Otherwise the queue pairs would outlive the device, and its removal would never end.
+    #[test]
+    fn removal_of_the_device_ends_registrations() -> Result {
+        let memory = Memory::new(Setup::default())?;
+        memory.bench.fake.set_script(hold());
+        let held = memory.start()?;
+        memory.bench.await_sends(2, 1)?;
+        let Memory {
+            regions,
+            device,
+            connection,
+            mut bench,
+        } = memory;
+        drop((regions, device, connection));
+        bench.remove_device();
+        let ended = [2, 3].map(|number| bench.fake.queues(number).is_none());
+        bench.queue.flush();
+        let error = held.take().err();
+        let left = bench.fake.regions().0;
+        assert_eq!((error, ended, left), (Some(ENODEV), [true; 2], 0));
+        Ok(())
+    }
+
+    #[test]
     fn regions_that_are_not_invalidated_are_not_used_again() -> Result {
         // Either no MR is invalidated, or only the first one.
         for (script, good) in [(refuse(0), 0), (fail(0), 0), (refuse(1), 1), (fail(1), 1)] {
@@ -270,10 +473,7 @@ mod suite {
             let access = Access::Sink { by_peer: true };
             let map = |pinned| memory.regions.map(&HERE, pinned, access, then);
             let (held, pieces) = map(pinned()?)?;
-            bench.fake.set_script(Script {
-                holds_local: true,
-                ..Script::default()
-            });
+            bench.fake.set_script(hold());
             drop((held, pieces));
             // The first of the two was the registration.
             bench.await_sends(2, 2)?;
