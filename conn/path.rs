@@ -136,10 +136,13 @@ impl TxQueue {
         }
     }
 
-    /// Returns the form of one of the messages that tracepoints use.
+    /// Returns the form of one of the messages that tracepoints use. `None` if it is not sent.
     fn traced(&self, message: &Message) -> Option<TracedMsg> {
-        let ports = (message.sport, message.dport);
-        self.key.traced_msg(ports, message.len, message.sequence)
+        if message.is_operation_only() {
+            return None;
+        }
+        self.key
+            .traced_msg(message.ports(), message.len, message.sequence)
     }
 
     /// Traces that the peer has acknowledged a message.

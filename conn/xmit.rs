@@ -48,8 +48,7 @@ use crate::{
             Flags,
             FragmentSize,
             Header,
-            CONG_MAP_BYTES,
-            PING_PORT, //
+            CONG_MAP_BYTES, //
         },
         xmit::{
             self,
@@ -370,14 +369,9 @@ fn set_flags(connection: &Connection, state: &mut SendState, message: &mut Messa
     }
 }
 
-/// Returns the header of the next fragment. A request for an acknowledgement alone has port 0 on
-/// both sides.
+/// Returns the header of the next fragment.
 fn header_of(message: &Message, ack: u64, credit: u8) -> Header {
-    let (sport, dport) = if message.is_ack_request() {
-        (PING_PORT, PING_PORT)
-    } else {
-        (message.sport, message.dport)
-    };
+    let (sport, dport) = message.ports();
     Header {
         sequence: message.sequence,
         ack,

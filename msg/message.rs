@@ -356,6 +356,23 @@ impl Message {
             .is_some_and(|it| it.behind == FollowUp::AckRequest)
     }
 
+    /// Returns `true` if the message exists only for its operation, and is not sent.
+    pub(crate) fn is_operation_only(&self) -> bool {
+        self.operation()
+            .is_some_and(|it| it.behind == FollowUp::Nothing)
+    }
+
+    /// Returns the ports that the header has. A request for an acknowledgement alone has port 0 on
+    /// both sides.
+    #[inline]
+    pub(crate) fn ports(&self) -> (u16, u16) {
+        if self.is_ack_request() {
+            (PING_PORT, PING_PORT)
+        } else {
+            (self.sport, self.dport)
+        }
+    }
+
     #[inline]
     fn operation(&self) -> Option<&RdmaOp> {
         self.ops.operation.as_deref()

@@ -196,6 +196,22 @@ def test_messages_on_this_node(node, tools):
         (near, far): ["queued"], (far, near): ARRIVED[1:]}, found
 
 
+# Soft-iWARP reports a write before the peer has it. So a frame follows it there, which the peer acknowledges.
+@pytest.mark.on_siw("release")
+@pytest.mark.short
+def test_operations_without_messages(node, guest):
+    """They are not traced as messages. What is queued is posted, and it arrives with the same
+    numbers."""
+    node.forget()
+    with traced(node, *MESSAGES) as trace:
+        node.run(["python3", guest / "operate.py", int(node.kind == "rxe"), "silent"], timeout=600)
+        found = {message: steps for message, steps in ways(trace()).items() if message.transport == "infiniband"}
+    # The messages of the case that are not empty.
+    assert {5, 6} <= {message.bytes for message in found}, found
+    lost = {message: steps for message, steps in found.items() if not {*SENT, "received"} <= set(steps)}
+    assert not lost, lost
+
+
 @pytest.mark.on_siw
 def test_rings(node, tools, guest):
     """Completions are those that are counted. Receives are posted when a connection begins, and
