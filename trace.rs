@@ -238,7 +238,7 @@ pub(crate) enum TracedVerb {
 pub(crate) struct TracedOp {
     pub(crate) verb: TracedVerb,
     pub(crate) bytes: u32,
-    /// Identity of the operation, the same for all its work requests.
+    /// Number of the operation, the same for all its work requests.
     pub(crate) number: u64,
     /// It is the last request of the operation.
     pub(crate) last: bool,

@@ -224,7 +224,7 @@ DECLARE_EVENT_CLASS(rds_operation,
 		__entry->status = operation->status;
 		__entry->operation = operation->number;
 	),
-	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %#llx status %s",
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %llu status %s",
 		  RDS_TRACE_CONN_ARGS,
 		  __print_symbolic(__entry->kind, RDS_TRACE_OPERATIONS), __entry->bytes,
 		  __entry->last ? " last" : "", __entry->operation,
@@ -234,7 +234,7 @@ DECLARE_EVENT_CLASS(rds_operation,
 DEFINE_EVENT_PRINT(rds_operation, rds_op_posted,
 	TP_PROTO(const struct rds_trace_conn *conn, const struct rds_trace_operation *operation),
 	TP_ARGS(conn, operation),
-	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %#llx", RDS_TRACE_CONN_ARGS,
+	TP_printk(RDS_TRACE_CONN_FORMAT "%s bytes %u%s operation %llu", RDS_TRACE_CONN_ARGS,
 		  __print_symbolic(__entry->kind, RDS_TRACE_OPERATIONS), __entry->bytes,
 		  __entry->last ? " last" : "", __entry->operation)
 );

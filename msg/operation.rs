@@ -273,8 +273,13 @@ impl Drop for CompletionNotifier {
     }
 }
 
+/// Number of the next operation. It is for all network namespaces, as traces are.
+static NEXT_NUMBER: Atomic<u64> = Atomic::new(1);
+
 /// An operation, and the resources that it holds until it is done.
 pub(crate) struct Op {
+    /// Identifies the operation in traces.
+    number: u64,
     /// Held here because the memory may be released earlier, with its device.
     notifier: Arc<CompletionNotifier>,
     memory: KVVec<KBox<dyn LocalMemory>>,
@@ -303,6 +308,7 @@ impl Op {
         completion_is_local_only: bool,
     ) -> Result<Arc<Self>> {
         let this = Self {
+            number: NEXT_NUMBER.fetch_add(1, Relaxed),
             notifier,
             memory,
             _charge: charge,
@@ -349,6 +355,10 @@ impl Owner {
 }
 
 impl Operation for Op {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
     fn owner(&self) -> u64 {
         let standing = self.notifier.sk.standing();
         Owner {

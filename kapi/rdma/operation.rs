@@ -97,6 +97,9 @@ impl LocalPiece {
 
 /// Receiver of completions of an operation's work requests.
 pub(crate) trait Operation: Send + Sync {
+    /// Returns the number of the operation, which no other operation has, before or after it.
+    fn number(&self) -> u64;
+
     /// Returns a number that identifies the owner. [`Failure::refused`](super::Failure::refused)
     /// contains it.
     ///
@@ -171,10 +174,9 @@ impl OperationItem {
         self.local.len
     }
 
-    /// Returns a number that all work requests of the operation have, and no other operation at the
-    /// same time.
+    /// Returns the number of the operation, which all its work requests have.
     pub(crate) fn number(&self) -> u64 {
-        Arc::as_ptr(&self.operation).addr() as u64
+        self.operation.number()
     }
 
     /// Returns `true` for the last request of an operation.

@@ -181,6 +181,10 @@ pub(crate) struct Asked {
 struct NoCompletion;
 
 impl Operation for NoCompletion {
+    fn number(&self) -> u64 {
+        0
+    }
+
     fn owner(&self) -> u64 {
         0
     }

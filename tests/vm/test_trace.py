@@ -276,6 +276,9 @@ def test_operations(node, guest):
     posted = [found for x in lines if (found := parse(x, "op_posted", request))]
     completed = [found for x in lines if (found := parse(x, "op_completed", rf"{request} status SUCCESS"))]
     assert sorted(posted, key=str) == sorted(completed, key=str) and posted, (posted, completed)
+    # Operations one after the other have different numbers.
+    numbers = [number for *_, last, number in posted if last]
+    assert len(set(numbers)) == len(numbers) > 1, numbers
     sizes = sizes_of((kind, *rest) for _, _, kind, *rest in posted)
     assert {"write", "read", "fetch_add", "compare_swap"} == {kind for kind, _ in sizes}, sizes
     assert {("write", 5000), ("read", 4096), ("fetch_add", 8)} <= set(sizes), sizes

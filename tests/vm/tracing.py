@@ -11,7 +11,7 @@ EVENTS = f"{TRACING}/events/rds"
 RARE = ("rds_conn_state", "rds_drop", "rds_error", "rds_congestion")
 MESSAGE = re.compile(r"msg_(\w+): <([^,]+),([^,]+),(\d+)> (\w+) port (\d+) -> (\d+) sequence (\d+) bytes (\d+)")
 # A work request of an operation, as sizes_of() takes it.
-REQUEST = r"(\w+) bytes (\d+)( last)? operation (0x[0-9a-f]+)"
+REQUEST = r"(\w+) bytes (\d+)( last)? operation (\d+)"
 # A message in the order of its way: names of addresses are those of sender and receiver.
 Message = namedtuple("Message", "source destination tos transport sport dport sequence bytes")
 

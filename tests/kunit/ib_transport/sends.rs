@@ -543,6 +543,10 @@ mod suite {
     }
 
     impl Operation for Recorder {
+        fn number(&self) -> u64 {
+            0
+        }
+
         fn owner(&self) -> u64 {
             0
         }

@@ -129,6 +129,10 @@ impl Given {
 struct Recorder(Mutex<Vec<(bool, u32)>>);
 
 impl Operation for Recorder {
+    fn number(&self) -> u64 {
+        0
+    }
+
     fn owner(&self) -> u64 {
         0
     }
