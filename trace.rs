@@ -3,8 +3,9 @@
 //! The tracepoints `rds:*`. All functions may be called in any context.
 //!
 //! While a tracepoint is disabled, a function only tests its key: it calls nothing, and converts
-//! nothing. On kernels with `CONFIG_JUMP_LABEL` that test is one instruction without effect. Events
-//! of each message get their fields from a closure, which runs only if the tracepoint is enabled.
+//! nothing. The test is one instruction without effect if the kernel has static keys and its build
+//! folder their assembly for Rust (`bindings/tracepoints.rs`). Otherwise the key is read. Events of
+//! each message get their fields from a closure, which runs only if the tracepoint is enabled.
 //!
 //! C header: `bindings/rds_trace.h`. The C functions take plain values, so calls need no `unsafe`.
 

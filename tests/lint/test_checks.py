@@ -518,3 +518,21 @@ def test_division_that_can_panic_is_found(symbol, found):
 ])
 def test_names_that_others_may_have_are_found(symbol, found):
     assert len(lint.foreign_among([symbol])) == found
+
+
+RELOCATION = "0000000000000000  0000012c00000105 R_AARCH64_PREL64       0000000000000000 __tracepoint_{} + 8\n"
+
+
+@pytest.mark.parametrize("section,points,found", [
+    (".rela__jump_table", ("rds_drop", "rds_drop", "rds_error", "rds_error"), []),
+    # Only the key in C.
+    (".rela__jump_table", ("rds_drop", "rds_error", "rds_error"), ["rds_drop"]),
+    (".rela__jump_table", ("rds_drop", "rds_drop"), ["rds_error"]),
+    # Code that reads a key.
+    (".rela.text", ("rds_drop", "rds_drop", "rds_error", "rds_error"), ["rds_drop", "rds_error"]),
+])
+def test_keys_that_are_read_are_found(section, points, found):
+    head = "\nRelocation section '{}' at offset 0x40 contains 2 entries:\n    Offset  Info  Type  Symbol's Value\n"
+    listing = "".join([head.format(section), *(RELOCATION.format(x) for x in points), head.format(".rela.debug_info"),
+                       RELOCATION.format("rds_error") * 2])
+    assert lint.keys_without_patches_among(["rds_drop", "rds_error"], listing) == found

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """The packages in a root of Debian: what DKMS builds, for which kernels, and what is said where it cannot."""
 
+import lzma
+
 import pytest
 
+import lint
 from debian import PACKAGES, VERSION
 
 BUILD = f"/usr/src/rds-rust-{VERSION}/scripts/dkms-build.sh"
@@ -17,6 +20,16 @@ def test_installed_module(root, release):
     assert "/updates/dkms/rds_rust.ko" in ours
     assert root.run("modinfo", "-k", release, "-F", "release", "rds_rust").strip() == VERSION
     assert "/kernel/net/rds/" in root.run("modinfo", "-k", release, "-F", "filename", "rds_rdma")
+
+
+def test_tracepoints_cost_one_instruction(root, release, tmp_path):
+    """Debian's kernels have static keys, and the headers for which DKMS builds have their assembly."""
+    file = root.path / root.run("modinfo", "-k", release, "-F", "filename", "rds_rust").strip().lstrip("/")
+    assert file.name in ("rds_rust.ko", "rds_rust.ko.xz")
+    data = file.read_bytes()
+    module = tmp_path / "rds_rust.ko"
+    module.write_bytes(lzma.decompress(data) if file.suffix == ".xz" else data)
+    assert lint.keys_without_patches(module) == []
 
 
 def test_dkms_by_hand(root, release):
