@@ -37,7 +37,9 @@ CASES = {
     # Each answer takes at least that long on an emulated machine.
     "rds-stalls.bt 1": (PINGS, (rf"\S+ {NEAR} -> {FAR}, 0: message \d+ from port \d+ to 0 took \d+ ms", "at the end")),
     "rds-sizes.bt": (OPERATIONS, (r"@message_bytes\[0\]: \d+", r"@operation_bytes\[[01]\]: \d+", r"@operation_size\[[01]\]: ?")),
-    "rds-throughput.bt": (PINGS, (rf"@sent_messages\[{ENDS}\]: \d+", rf"@received_messages\[{ENDS}\]: \d+")),
+    "rds-throughput.bt": ("sh /root/both.sh", (
+        rf"@sent_messages\[{ENDS}\]: \d+", rf"@received_messages\[{ENDS}\]: \d+",
+        *(rf"@{way}_bytes\[::ffff:127.0.0.1, ::ffff:127.0.0.1, 0\]: [1-9]\d*" for way in ("sent", "received")))),
     "rds-rdma-latency.bt": (OPERATIONS, (r"@us\[[01]\]: ?", r"\[\S+(?: \S+)? +[1-9]\d* \|@+ *\|")),
     "rds-rdma-rate.bt": (OPERATIONS, (rf"@bytes\[{ENDS}, [01]\]: \d+", rf"@operations\[{ENDS}, [01]\]: \d+", r"@registered: [1-9]\d*")),
     "rds-steps.bt": (PINGS, (r"@steps\[tracepoint:rds:rds_msg_queued, rds-ping\]: 20", r"@steps\[tracepoint:rds:rds_msg_read, rds-ping\]: 20")),
@@ -56,6 +58,7 @@ def test_script(script, nodes):
         must(node.load())
     a.run("mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing")
     a.write_file("/root/slow_reader.py", SLOW_READER)
+    a.write_file("/root/both.sh", f"{PINGS}\npython3 /root/slow_reader.py\n")
     traffic, wanted = CASES[script]
     if "rds-stress" in traffic:
         passive = b.start(["rds-stress", "-r", B])
