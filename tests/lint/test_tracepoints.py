@@ -90,6 +90,20 @@ def test_scripts(path):
     assert max(map(len, text.expandtabs(8).splitlines())) <= 100
 
 
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda it: it.stem)
+def test_full_maps_are_noticed(path):
+    """A full map drops what is put into it. Scripts with a key for each message or operation count that, and say how a
+    map is made larger."""
+    text = path.read_text()
+    stores = re.findall(r"^\t(@\w+\[[^=\n]*args->(?:sequence|operation)\]) = nsecs;\n(.*?\n\t})", text, re.S | re.M)
+    # The other key is a port.
+    assert len(stores) + text.count("@since[ntop(args->addr), args->port] = nsecs;") == text.count("] = nsecs;")
+    for key, behind in stores:
+        assert behind == f"\tif ({key} == 0) {{\n\t\t@unmeasured = count();\n\t}}", key
+    header = text.partition("*/")[0]
+    assert all((x in header) == bool(stores) for x in ("@unmeasured", "BPFTRACE_MAP_KEYS_MAX=", "BPFTRACE_MAX_MAP_KEYS"))
+
+
 def test_bad_scripts_are_noticed():
     """Unknown events and fields are, also in a filter and behind several probes."""
     script = "tracepoint:rds:rds_drop,\ntracepoint:rds:rds_error\n/args->tos/\n{\n\t@ = args->what;\n}\n"
