@@ -118,7 +118,8 @@ impl QpContext {
             let found = pool.alloc_many(missing as usize, context, &mut batch);
             if let Err(why) = found {
                 this.connection.node.stats.inc(Counter::IbRxAllocLimit);
-                // For good, so not because of another connection's attempt.
+                // For good, so not because of an earlier attempt in this run of the device's work.
+                // Even if that was the one for this ring, it is lowered by a later run.
                 let may_lower = posted > 0 && why != GrowError::Exhausted;
                 if may_lower && qp.with_poll(|ring| ring.depth.lower(ring.usual)) {
                     continue;
