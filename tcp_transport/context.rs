@@ -81,6 +81,10 @@ const BUDGET: usize = 256;
 /// Time in milliseconds until memory is looked for again.
 const RETRY_MS: u32 = 10;
 
+/// Time in nanoseconds until the memory to carry many messages is looked for again. The socket also
+/// works without it.
+const GROW_INTERVAL: u64 = 1_000_000_000;
+
 /// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
 const DRAIN_NS: u64 = 5_000_000_000;
 
@@ -101,8 +105,9 @@ pub(super) struct Io {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     is_up: bool,
-    /// There is memory to carry many messages.
-    has_grown: bool,
+    /// Time from which on the memory to carry many messages may be looked for. `None` if there is
+    /// some.
+    grow_at: Option<u64>,
     /// Reading waits for memory.
     starves: bool,
     watch: TcpWatch,
@@ -180,7 +185,7 @@ impl TcpContext {
             reader: Reader::new(),
             writer: Writer::new(carries)?,
             is_up: false,
-            has_grown: false,
+            grow_at: Some(0),
             starves: false,
             watch: TcpWatch::new(),
         };
@@ -284,9 +289,15 @@ impl TcpContext {
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
         io.starves = stop == ReadStop::NoMemory;
         connection.flush_ack();
-        if !io.has_grown && connection.is_used() {
-            // Without memory the socket works, too, and the next run tries again.
-            io.has_grown = self.grow(&mut io.reader, &mut io.writer).is_ok();
+        let may_grow = io.grow_at.is_some_and(|at| time::monotonic_ns() >= at);
+        if may_grow && connection.is_used() {
+            io.grow_at = match self.grow(&mut io.reader, &mut io.writer) {
+                Ok(()) => None,
+                Err(_) => {
+                    counters.inc(TcpCounter::GrowFailed);
+                    Some(time::monotonic_ns().saturating_add(GROW_INTERVAL))
+                }
+            };
         }
         let sent = io.writer.run(socket, connection, &self.stage, counters);
         self.look_for_acks(io);
@@ -314,8 +325,10 @@ impl TcpContext {
         }
     }
 
-    /// Allocates the memory to carry many messages. Anybody can make this node have a socket, so
-    /// new ones have little. Fails only with `ENOMEM`. May sleep.
+    /// Allocates the memory to carry many messages, as far as it is missing. Anybody can make this
+    /// node have a socket, so new ones have little. Fails only with `ENOMEM`. May sleep.
+    ///
+    /// Each part may be in several pieces, and has `__GFP_NOWARN`: nothing depends on it.
     fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
         reader.grow()?;
         writer.grow()?;

@@ -52,6 +52,8 @@ counters! {
     DrainLost => "tcp_drain_lost",
     /// Connections of peers for a path that was not accepted.
     ListenNoPath => "tcp_listen_no_path",
+    /// Attempts to get the memory to carry many messages that found none.
+    GrowFailed => "tcp_grow_failed",
 }
 
 /// The counters of the transport.

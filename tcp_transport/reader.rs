@@ -76,7 +76,7 @@ pub(super) enum AckedBy {
 /// Bytes that were read from the socket, and not used yet. Without memory they are not read before
 /// they are used.
 struct Window {
-    bytes: KVec<u8>,
+    bytes: KVVec<u8>,
     at: usize,
     end: usize,
 }
@@ -137,7 +137,7 @@ impl Reader {
     pub(super) const fn new() -> Self {
         Self {
             window: Window {
-                bytes: KVec::new(),
+                bytes: KVVec::new(),
                 at: 0,
                 end: 0,
             },
@@ -154,7 +154,7 @@ impl Reader {
     /// Allocates the window. Fails only with `ENOMEM`, and then reads more slowly. May sleep.
     pub(super) fn grow(&mut self) -> Result {
         if self.window.bytes.is_empty() {
-            self.window.bytes = KVec::from_elem(0, WINDOW, GFP_KERNEL)?;
+            self.window.bytes = KVVec::from_elem(0, WINDOW, GFP_KERNEL | __GFP_NOWARN)?;
         }
         Ok(())
     }

@@ -16,7 +16,10 @@ use crate::{
     },
     recv_pool::Buf, //
 };
-use kernel::prelude::*;
+use kernel::{
+    alloc::Flags,
+    prelude::*, //
+};
 
 /// Maximum number of frames.
 const FRAMES: usize = 128;
@@ -25,17 +28,17 @@ const FRAMES: usize = 128;
 const FEW_FRAMES: usize = 16;
 
 /// Memory for the frames.
-pub(super) type StageRing = KVec<Option<Staged>>;
+pub(super) type StageRing = KVVec<Option<Staged>>;
 
 /// Allocates memory for [`FrameStage::grow`]. Fails only with `ENOMEM`. May sleep.
 pub(super) fn large_ring() -> Result<StageRing> {
-    ring(FRAMES)
+    ring(FRAMES, GFP_KERNEL | __GFP_NOWARN)
 }
 
-fn ring(frames: usize) -> Result<StageRing> {
-    let mut ring = KVec::with_capacity(frames, GFP_KERNEL)?;
+fn ring(frames: usize, flags: Flags) -> Result<StageRing> {
+    let mut ring = KVVec::with_capacity(frames, flags)?;
     for _ in 0..frames {
-        ring.push(None, GFP_KERNEL)?;
+        ring.push(None, flags)?;
     }
     Ok(ring)
 }
@@ -79,7 +82,7 @@ impl FrameStage {
     /// `ENOMEM`. May sleep.
     pub(super) fn new(carries: bool) -> Result<Self> {
         Ok(Self {
-            ring: ring(if carries { FEW_FRAMES } else { 0 })?,
+            ring: ring(if carries { FEW_FRAMES } else { 0 }, GFP_KERNEL)?,
             first: 0,
             count: 0,
             outgoing: Outgoing::new(),

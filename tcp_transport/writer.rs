@@ -84,7 +84,8 @@ impl Writer {
     /// Makes room for all marks. Fails only with `ENOMEM`, and then sends more slowly. May sleep.
     pub(super) fn grow(&mut self) -> Result {
         if self.memory.len() < MARKS {
-            let mut memory = KVVec::from_elem(StreamMark::default(), MARKS, GFP_KERNEL)?;
+            let flags = GFP_KERNEL | __GFP_NOWARN;
+            let mut memory = KVVec::from_elem(StreamMark::default(), MARKS, flags)?;
             self.marks.relocate(&self.memory, &mut memory);
             self.memory = memory;
         }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """RDS over TCP without memory."""
 
+import time
+
 import pytest
 from faults import faults, faults_within, place_in_kernel, place_of_rust
-from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, ping, ports, unchanged, under_load, wait_for
+from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, ping, ports, unchanged, under_load, wait_for
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -49,6 +51,34 @@ def test_sending_finds_no_memory(pair, tools, guest, tcp):
     now = counters(a, guest)
     assert now["tcp_tx_alloc_wait"] > before["tcp_tx_alloc_wait"]
     unchanged(before, now, "ib_tx_alloc_wait")
+
+
+@pytest.mark.long("release", "debug")
+@pytest.mark.flavors("debug")
+@pytest.mark.pairs("rust-rust")
+def test_a_connection_that_finds_no_memory_to_grow(pair, tools, guest, tcp):
+    """A connection carries messages with the memory of a new one, looks for more once a second, and gets
+    it when there is some."""
+    hosts = tcp(0)
+    a = pair[0]
+    a.forget("tcp=1")
+    growing = place_of_rust(a, r"13tcp_transport7context.*10TcpContext4grow$")
+    memory = ("failslab", "fail_page_alloc")
+    begun = time.monotonic()
+    with faults_within(a, growing, *memory, probability=100, min_order=0):
+        ping(tools, a, hosts[1], hosts[0])
+        first = counters(a, guest)
+        exchange(tools, *zip(pair, hosts), count=100)
+        last = counters(a, guest)
+    ended = time.monotonic()
+    assert 0 < last["tcp_grow_failed"] < ended - begun + 2
+    unchanged(first, last, "conn_reset")
+    while time.monotonic() < ended + 1:
+        ping(tools, a, hosts[1], hosts[0])
+    ping(tools, a, hosts[1], hosts[0])
+    with faults_within(a, growing, *memory, probability=100, min_order=0):
+        ping(tools, a, hosts[1], hosts[0], count=20)
+    unchanged(last, counters(a, guest), "conn_reset", "tcp_grow_failed")
 
 
 @pytest.mark.flavors("debug")

@@ -162,6 +162,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_listen_lost", Meaning::Drop, "Connections of peers that were dropped with messages, and requests to connect that were forgotten, because too many waited. Also connections with messages for a path that was not accepted."),
     ("tcp_drain_lost", Meaning::Drop, "Bytes that a teardown has not received, though the local TCP has acknowledged them."),
     ("tcp_listen_no_path", Meaning::Drop, "Connections of peers for a path that was not accepted."),
+    ("tcp_grow_failed", Meaning::Event, "Attempts to get the memory to carry many messages that found none."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.
