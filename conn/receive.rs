@@ -127,7 +127,7 @@ impl RecvSide {
         self.state.next_sequence()
     }
 
-    /// Returns `true` if no message has ever arrived.
+    /// Returns `true` if no whole message has ever arrived.
     pub(super) fn is_unused(&self) -> bool {
         self.state.is_unused()
     }

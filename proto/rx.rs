@@ -317,9 +317,9 @@ impl RecvState {
         self.peer_sent_generation
     }
 
-    /// Returns `true` if no message has ever arrived, so that there is no position to keep.
+    /// Returns `true` if no whole message has ever arrived, so that there is no position to keep.
     pub(crate) fn is_unused(&self) -> bool {
-        self.next == 1 && self.ack == 0 && self.partial.is_none()
+        self.next == 1 && self.ack == 0
     }
 
     /// Returns `true` if the peer has announced on this connection that it accepts packed frames.
