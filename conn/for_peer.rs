@@ -72,7 +72,7 @@ impl Connection {
     }
 
     /// Notes that the peer has answered: a connection that a program needed is up. One that a peer
-    /// over TCP requested comes up with anybody, so there it takes a message of the peer.
+    /// over TCP requested comes up with anybody, so there it takes a message of either side.
     ///
     /// # Context
     ///
@@ -84,27 +84,19 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if a message was ever sent or received.
-    ///
-    /// # Context
-    ///
-    /// Process context, without a lock that is below `Path::tx`.
-    pub(crate) fn is_used(&self) -> bool {
-        let tx = self.path.tx.lock();
-        !is_unused(&tx, &self.path.rx.lock())
-    }
-
-    /// Looks for a first message of the peer over TCP, which then is no stranger any more. Returns
-    /// `true` if one has arrived.
+    /// Looks for a first message on a connection over TCP: of the peer, or of a program of this
+    /// node. Its peer is no stranger any more. Returns `true` if there was one.
     ///
     /// # Context
     ///
     /// Process context, without a lock that is below `Node::connections`.
     pub(crate) fn look_for_message(&self) -> bool {
-        let has_come = !self.path.rx.lock().is_unused();
-        if has_come {
+        let tx = self.path.tx.lock();
+        let is_used = !is_unused(&tx, &self.path.rx.lock());
+        drop(tx);
+        if is_used {
             self.note_answer();
         }
-        has_come
+        is_used
     }
 }

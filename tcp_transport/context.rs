@@ -105,6 +105,8 @@ pub(super) struct Io {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     is_up: bool,
+    /// A message was sent or received.
+    has_message: bool,
     /// Time from which on the memory to carry many messages may be looked for. `None` if there is
     /// some.
     grow_at: Option<u64>,
@@ -185,6 +187,7 @@ impl TcpContext {
             reader: Reader::new(),
             writer: Writer::new(carries)?,
             is_up: false,
+            has_message: false,
             grow_at: Some(0),
             starves: false,
             watch: TcpWatch::new(),
@@ -289,8 +292,9 @@ impl TcpContext {
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
         io.starves = stop == ReadStop::NoMemory;
         connection.flush_ack();
+        self.look_for_message(&mut io.has_message);
         let may_grow = io.grow_at.is_some_and(|at| time::monotonic_ns() >= at);
-        if may_grow && connection.is_used() {
+        if may_grow && io.has_message {
             io.grow_at = match self.grow(&mut io.reader, &mut io.writer) {
                 Ok(()) => None,
                 Err(_) => {
@@ -323,6 +327,11 @@ impl TcpContext {
                 self.lose();
             }
         }
+    }
+
+    /// Looks for the first message of the connection, unless it has been found.
+    fn look_for_message(&self, is_found: &mut bool) {
+        *is_found = *is_found || self.connection.look_for_message();
     }
 
     /// Allocates the memory to carry many messages, as far as it is missing. Anybody can make this
@@ -446,6 +455,7 @@ impl TcpContext {
                 }
             } else {
                 let una = self.drain(&mut io.reader, &socket);
+                self.look_for_message(&mut io.has_message);
                 io.writer.note_una(una);
                 if io.reader.acked_by == AckedBy::Tcp {
                     self.take_acks(&mut io.writer);

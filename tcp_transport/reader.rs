@@ -128,8 +128,6 @@ pub(super) struct Reader {
     pub(super) acked_by: AckedBy,
     /// Frames that were received. 0 only before the first one.
     pub(super) frames: u32,
-    /// A message was received.
-    has_message: bool,
 }
 
 impl Reader {
@@ -147,7 +145,6 @@ impl Reader {
             buf: None,
             acked_by: AckedBy::Unknown,
             frames: 0,
-            has_message: false,
         }
     }
 
@@ -257,7 +254,6 @@ impl Reader {
         let left = frame.left.saturating_sub(part);
         if left == 0 {
             self.have = 0;
-            self.has_message = self.has_message || connection.look_for_message();
         } else {
             self.frame = Some(Incomplete {
                 left,
