@@ -12,7 +12,12 @@ use crate::{
         task::UserId, //
     },
     proto::{
-        attempts,
+        attempts::{
+            self,
+            AttemptKind,
+            AttemptPlace,
+            Attempts, //
+        },
         rx::Position, //
     },
     socket::TransportId, //
@@ -135,7 +140,7 @@ pub(crate) enum AttemptGroup {
 /// Attempts in progress that only peers may need, and connections that wait for one.
 #[derive(Clone, Copy, Default)]
 struct ForPeers {
-    attempts: usize,
+    attempts: Attempts,
     waiting: usize,
 }
 
@@ -145,12 +150,12 @@ struct ForPeers {
 struct UserCounts {
     all: usize,
     unanswered: usize,
-    attempts: usize,
+    attempts: Attempts,
 }
 
 impl UserCounts {
     fn is_zero(self) -> bool {
-        self.all == 0 && self.unanswered == 0 && self.attempts == 0
+        self.all == 0 && self.unanswered == 0 && self.attempts.is_empty()
     }
 }
 
@@ -308,7 +313,7 @@ impl<V> ConnTable<V> {
                     let first = UserCounts {
                         all: 1,
                         unanswered: 1,
-                        attempts: 0,
+                        attempts: Attempts::default(),
                     };
                     drop(self.users.insert(place.user.into_node(user, first)));
                 }
@@ -367,9 +372,8 @@ impl<V> ConnTable<V> {
         }
     }
 
-    /// Begins an attempt. `repeated` means that one for the same entry has failed before. Returns
-    /// `false` if nothing is counted, because the table was emptied. Otherwise the caller calls
-    /// [`Self::end_attempt`] when the attempt has ended.
+    /// Begins an attempt, and returns its place. The caller calls [`Self::end_attempt`] when the
+    /// attempt has ended. Returns `None` if nothing is counted, because the table was emptied.
     ///
     /// # Errors
     ///
@@ -378,36 +382,35 @@ impl<V> ConnTable<V> {
     pub(crate) fn begin_attempt(
         &mut self,
         group: AttemptGroup,
-        repeated: bool,
-    ) -> Result<bool, u32> {
+        kind: AttemptKind,
+    ) -> Result<Option<AttemptPlace>, u32> {
         let counts = match group {
             AttemptGroup::User(user) => self
                 .users
                 .get_mut(&user)
-                .map(|counts| (&mut counts.attempts, counts.unanswered)),
+                .map(|counts| (&mut counts.attempts, attempts::MOST, counts.unanswered)),
             group => self
                 .for_peers_mut(group)
-                .map(|counts| (&mut counts.attempts, counts.waiting)),
+                .map(|counts| (&mut counts.attempts, attempts::MOST_ASKED, counts.waiting)),
         };
-        let Some((attempts, others)) = counts else {
-            return Ok(false);
+        let Some((running, most_first, others)) = counts else {
+            return Ok(None);
         };
-        if !attempts::may_begin(*attempts, repeated) {
-            return Err(attempts::delay_ms(others, repeated));
+        match running.begin(kind, most_first) {
+            None => Err(attempts::delay_ms(others, kind)),
+            place => Ok(place),
         }
-        *attempts = attempts.saturating_add(1);
-        Ok(true)
     }
 
     /// Notes that an attempt has ended, whatever its result is.
-    pub(crate) fn end_attempt(&mut self, group: AttemptGroup) {
+    pub(crate) fn end_attempt(&mut self, group: AttemptGroup, place: AttemptPlace) {
         match group {
-            AttemptGroup::User(user) => self.change_counts(user, |counts| {
-                counts.attempts = counts.attempts.saturating_sub(1);
-            }),
+            AttemptGroup::User(user) => {
+                self.change_counts(user, |counts| counts.attempts.end(place));
+            }
             group => {
-                if let Some(ForPeers { attempts, .. }) = self.for_peers_mut(group) {
-                    *attempts = attempts.saturating_sub(1);
+                if let Some(counts) = self.for_peers_mut(group) {
+                    counts.attempts.end(place);
                 }
             }
         }

@@ -35,6 +35,10 @@ use crate::{
     },
     msg::Message,
     proto::{
+        attempts::{
+            AttemptKind,
+            AttemptPlace, //
+        },
         connect::{
             Action,
             Event,
@@ -64,8 +68,9 @@ pub(super) struct Worker {
     failed: bool,
     /// A failure was logged since the connection was last up.
     attempt_logged: bool,
-    /// Group for which the table of connections counts the attempt that is in progress.
-    counted: Option<AttemptGroup>,
+    /// Group for which the table of connections counts the attempt that is in progress, and its
+    /// place there.
+    counted: Option<(AttemptGroup, AttemptPlace)>,
     /// Group in which the table of connections counts this one as waiting for an attempt for its
     /// peer.
     counted_waiting: Option<AttemptGroup>,
@@ -307,8 +312,9 @@ impl Connection {
         if attempts && before != outcome.state {
             self.path.tx.lock().idle_path = None;
         }
-        if let Some(group) = worker.counted.take_if(|_| !attempts) {
-            self.node.connections.lock().tree.end_attempt(group);
+        if let Some((group, place)) = worker.counted.take_if(|_| !attempts) {
+            let mut connections = self.node.connections.lock();
+            connections.tree.end_attempt(group, place);
         }
         let waits_for_place = worker.machine.waits_for_place();
         if worker.counted_waiting.is_some() != waits_for_place {
@@ -324,26 +330,33 @@ impl Connection {
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(&self, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
-        let (group, repeated) = if for_peer {
+        let machine = &worker.machine;
+        let (group, kind) = if for_peer {
             // A peer that asks is alive, so it does not wait for those that are not.
-            let asks = event == Event::Wanted;
-            (self.peer_group(), worker.machine.has_failed() && !asks)
+            let kind = match event == Event::Wanted {
+                true => AttemptKind::First,
+                false if machine.has_failed() => AttemptKind::Repeated,
+                false if machine.waits_for_place() => AttemptKind::Waited,
+                false => AttemptKind::First,
+            };
+            (self.peer_group(), kind)
         } else {
             let user = self.creator.filter(|user| *user != UserId::PEERS);
             let Some(user) = user.filter(|_| !self.path.has_answered.load(Relaxed)) else {
                 return 0;
             };
-            (AttemptGroup::User(user), worker.machine.has_failed())
+            let kind = match machine.has_failed() {
+                true => AttemptKind::Repeated,
+                false => AttemptKind::First,
+            };
+            (AttemptGroup::User(user), kind)
         };
-        let begun = self
-            .node
-            .connections
-            .lock()
-            .tree
-            .begin_attempt(group, repeated);
+        let mut connections = self.node.connections.lock();
+        let begun = connections.tree.begin_attempt(group, kind);
+        drop(connections);
         match begun {
-            Ok(counted) => {
-                worker.counted = counted.then_some(group);
+            Ok(place) => {
+                worker.counted = place.map(|place| (group, place));
                 0
             }
             Err(wait_ms) => wait_ms,

@@ -23,7 +23,14 @@ mod suite {
         },
         proto::{
             attempts::{
+                AttemptKind::{
+                    First,
+                    Repeated,
+                    Waited, //
+                },
+                AttemptPlace,
                 MOST,
+                MOST_ASKED,
                 MOST_REPEATED, //
             },
             rx::RecvState, //
@@ -32,6 +39,9 @@ mod suite {
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
+
+    const FIRST: Result<Option<AttemptPlace>, u32> = Ok(Some(AttemptPlace::First));
+    const REPEATED: Result<Option<AttemptPlace>, u32> = Ok(Some(AttemptPlace::Repeated));
 
     #[test]
     fn a_peer_is_counted_over_addresses_and_types_of_service() -> Result {
@@ -270,22 +280,36 @@ mod suite {
         for (group, waiting) in [(strangers, 100), (peers, 50)] {
             // They are also counted for connections of others.
             for _ in 0..MOST_REPEATED {
-                assert_eq!(table.begin_attempt(group, true), Ok(true));
+                assert_eq!(table.begin_attempt(group, Repeated), REPEATED);
             }
             for _ in 0..waiting {
                 table.note_waiting(group, true);
             }
-            assert_eq!(table.begin_attempt(group, true), Err(2 * waiting));
+            assert_eq!(table.begin_attempt(group, Repeated), Err(2 * waiting));
             // One that asks has a place.
-            assert_eq!(table.begin_attempt(group, false), Ok(true));
+            assert_eq!(table.begin_attempt(group, First), FIRST);
             table.note_waiting(group, false);
-            assert_eq!(table.begin_attempt(group, true), Err(2 * waiting - 2));
+            assert_eq!(table.begin_attempt(group, Repeated), Err(2 * waiting - 2));
         }
-        for _ in 0..2 {
-            table.end_attempt(peers);
+        table.end_attempt(peers, AttemptPlace::First);
+        assert_eq!(table.begin_attempt(peers, Repeated), Err(98));
+        table.end_attempt(peers, AttemptPlace::Repeated);
+        assert_eq!(table.begin_attempt(peers, Repeated), REPEATED);
+        assert_eq!(table.begin_attempt(strangers, Repeated), Err(198));
+    }
+
+    /// Those that ask could otherwise keep others from being tried again.
+    #[test]
+    fn peers_that_ask_leave_places_to_others() {
+        let mut table = table(64, 64);
+        for group in [AttemptGroup::Peers, AttemptGroup::Strangers] {
+            for _ in 0..MOST_ASKED {
+                assert_eq!(table.begin_attempt(group, First), FIRST);
+            }
+            assert_eq!(table.begin_attempt(group, First), Err(10));
+            assert_eq!(table.begin_attempt(group, Repeated), REPEATED);
+            assert_eq!(table.begin_attempt(group, Waited), REPEATED);
         }
-        assert_eq!(table.begin_attempt(peers, true), Ok(true));
-        assert_eq!(table.begin_attempt(strangers, true), Err(198));
     }
 
     #[test]
@@ -299,33 +323,36 @@ mod suite {
         }
         // Only first attempts may take all places.
         for _ in 0..MOST_REPEATED {
-            assert_eq!(table.begin_attempt(of(one), true), Ok(true));
+            assert_eq!(table.begin_attempt(of(one), Repeated), REPEATED);
         }
-        assert_eq!(table.begin_attempt(of(one), true), Err(600));
+        assert_eq!(table.begin_attempt(of(one), Repeated), Err(600));
         for _ in MOST_REPEATED..MOST {
-            assert_eq!(table.begin_attempt(of(one), false), Ok(true));
+            assert_eq!(table.begin_attempt(of(one), First), FIRST);
         }
-        assert_eq!(table.begin_attempt(of(one), false), Err(75));
-        assert_eq!(table.begin_attempt(of(two), true), Ok(true));
-        table.end_attempt(of(one));
-        assert_eq!(table.begin_attempt(of(one), true), Err(600));
-        assert_eq!(table.begin_attempt(of(one), false), Ok(true));
+        assert_eq!(table.begin_attempt(of(one), First), Err(75));
+        assert_eq!(table.begin_attempt(of(two), Repeated), REPEATED);
+        table.end_attempt(of(one), AttemptPlace::Repeated);
+        assert_eq!(table.begin_attempt(of(one), First), FIRST);
+        assert_eq!(table.begin_attempt(of(one), Repeated), Err(600));
         // The number of connections does not change that of attempts.
         for _ in 1..=300 {
             table.note_answer(one);
         }
-        assert_eq!(table.begin_attempt(of(one), false), Err(10));
-        for _ in 0..MOST {
-            table.end_attempt(of(one));
+        assert_eq!(table.begin_attempt(of(one), First), Err(10));
+        for _ in 1..MOST_REPEATED {
+            table.end_attempt(of(one), AttemptPlace::Repeated);
+        }
+        for _ in MOST_REPEATED..=MOST {
+            table.end_attempt(of(one), AttemptPlace::First);
         }
         // Nothing is counted for a user without connections.
         for _ in 1..=300 {
             table.note_removed(one);
         }
-        assert_eq!(table.begin_attempt(of(one), true), Ok(false));
+        assert_eq!(table.begin_attempt(of(one), Repeated), Ok(None));
         drop(table.take());
-        assert_eq!(table.begin_attempt(of(two), true), Ok(false));
-        table.end_attempt(of(two));
+        assert_eq!(table.begin_attempt(of(two), Repeated), Ok(None));
+        table.end_attempt(of(two), AttemptPlace::Repeated);
         Ok(())
     }
 

@@ -15,6 +15,8 @@ struct Conn {
     machine: Machine,
     next: Event,
     lives: bool,
+    /// Place of the attempt that is in progress.
+    place: Option<AttemptPlace>,
 }
 
 /// Connections of one user that have never been up.
@@ -26,6 +28,7 @@ struct User {
     random: u32,
     /// Connections that have never been up.
     never_up: usize,
+    attempts: Attempts,
     running: usize,
     most_running: usize,
     begun: usize,
@@ -45,6 +48,7 @@ impl User {
             now: 0,
             random: 1,
             never_up: 0,
+            attempts: Attempts::default(),
             running: 0,
             most_running: 0,
             begun: 0,
@@ -73,6 +77,7 @@ impl User {
                 machine: Machine::new(),
                 next: Event::Wanted,
                 lives,
+                place: None,
             });
         }
         self.never_up += count;
@@ -86,12 +91,24 @@ impl User {
                 break;
             }
             self.now = now;
-            self.feed(at);
+            self.feed(at, now);
         }
         self.now = until;
     }
 
-    fn feed(&mut self, at: usize) {
+    /// Lets all peers that wait for a place ask for a connection, except the one of `silent`.
+    fn ask(&mut self, silent: usize) {
+        for (timer, at) in self.due.clone() {
+            if at != silent && self.conns[at].machine.waits_for_place() {
+                self.due.remove(&(timer, at));
+                self.conns[at].next = Event::Wanted;
+                self.feed(at, timer);
+            }
+        }
+    }
+
+    /// Feeds the next event of a connection, whose timer runs until `timer`.
+    fn feed(&mut self, at: usize, timer: u32) {
         // Any generator that differs from call to call.
         self.random = self
             .random
@@ -103,8 +120,14 @@ impl User {
         let mut wait_ms = 0;
         if conn.machine.begins_attempt(event) {
             let asks = self.for_peers && event == Event::Wanted;
-            let repeated = conn.machine.has_failed() && !asks;
-            if may_begin(self.running, repeated) {
+            let kind = match conn.machine.has_failed() {
+                true if !asks => AttemptKind::Repeated,
+                false if !asks && conn.machine.waits_for_place() => AttemptKind::Waited,
+                _ => AttemptKind::First,
+            };
+            let most_first = if self.for_peers { MOST_ASKED } else { MOST };
+            conn.place = self.attempts.begin(kind, most_first);
+            if conn.place.is_some() {
                 self.running += 1;
                 self.begun += 1;
             } else {
@@ -113,7 +136,7 @@ impl User {
                 } else {
                     self.never_up
                 };
-                wait_ms = delay_ms(others, repeated);
+                wait_ms = delay_ms(others, kind);
                 self.looks += 1;
             }
         }
@@ -138,7 +161,8 @@ impl User {
             State::Preparing if conn.lives => (0, Event::Prepared),
             State::Preparing => (DEAD_MS, Event::Lost),
             State::Connecting => (LIVE_MS, Event::Established),
-            State::Waiting => (delay.unwrap(), Event::Timer),
+            // Without a new one the timer goes on.
+            State::Waiting => (delay.unwrap_or(timer - self.now), Event::Timer),
             State::Up => (u32::MAX - self.now, Event::Idle),
             unexpected => panic!("{unexpected:?}"),
         };
@@ -146,15 +170,49 @@ impl User {
         self.due.insert((self.now + delay, at));
         self.never_up -= usize::from(outcome.state == State::Up);
         let attempts = |state| !matches!(state, State::Down | State::Waiting | State::Up);
-        self.running -= usize::from(attempts(before) && !attempts(outcome.state));
+        if attempts(before) && !attempts(outcome.state) {
+            self.running -= 1;
+            self.attempts.end(conn.place.take().unwrap());
+        }
     }
 }
 
 /// `Documentation/connections.md` has these numbers.
 #[test]
-fn first_attempts_may_be_twice_as_many_as_repeated_ones() {
-    assert!(may_begin(127, false) && !may_begin(128, false));
-    assert!(may_begin(63, true) && !may_begin(64, true));
+fn first_and_repeated_attempts_have_places_of_their_own() {
+    use AttemptKind::*;
+    // Returns how many of each kind begin, one after the other.
+    let begin = |kinds: &[AttemptKind], most_first| {
+        let mut attempts = Attempts::default();
+        let mut count = |kind| {
+            let places = std::iter::from_fn(|| attempts.begin(kind, most_first));
+            places.count()
+        };
+        kinds.iter().map(|kind| count(*kind)).collect::<Vec<_>>()
+    };
+    // Those of a user.
+    assert_eq!(begin(&[First, Repeated], MOST), [128, 0]);
+    assert_eq!(begin(&[Repeated, First], MOST), [64, 64]);
+    // Those that only peers may need.
+    for kinds in [[First, Repeated], [Repeated, First]] {
+        assert_eq!(begin(&kinds, MOST_ASKED), [64, 64]);
+    }
+    assert_eq!(begin(&[First, Waited, Repeated], MOST_ASKED), [64, 64, 0]);
+    assert_eq!(begin(&[Repeated, Waited, First], MOST_ASKED), [64, 64, 0]);
+}
+
+#[test]
+fn the_place_of_an_attempt_that_has_ended_is_free() {
+    for kind in [AttemptKind::First, AttemptKind::Repeated] {
+        let mut attempts = Attempts::default();
+        let places: Vec<_> = std::iter::from_fn(|| attempts.begin(kind, MOST_ASKED)).collect();
+        assert!(!attempts.is_empty());
+        attempts.end(places[0]);
+        assert!(attempts.begin(kind, MOST_ASKED).is_some());
+        assert!(attempts.begin(kind, MOST_ASKED).is_none());
+        places.iter().for_each(|place| attempts.end(*place));
+        assert!(attempts.is_empty());
+    }
 }
 
 #[test]
@@ -246,9 +304,42 @@ fn a_peer_that_asks_is_served_at_once() {
     assert_eq!(peers.conns[at].machine.state(), State::Up);
 }
 
+/// Peers that ask again and again, and do not answer, delay others for a bounded time: those that
+/// have failed before, and those that have not.
+#[test]
+fn a_peer_that_does_not_ask_again_is_served_beside_those_that_do() {
+    const ASKING: usize = 300;
+    for fails_first in [true, false] {
+        let mut peers = User::for_peers(ASKING + usize::from(fails_first));
+        let silent = ASKING;
+        let until = |peers: &mut User, seconds| {
+            for _ in 0..10 * seconds {
+                peers.run_until(peers.now + 100);
+                peers.ask(silent);
+            }
+        };
+        until(&mut peers, 60);
+        if fails_first {
+            assert!(peers.conns[silent].machine.has_failed());
+            peers.conns[silent].lives = true;
+        } else {
+            peers.want(1, true);
+        }
+        // On average each waits until all others have had a place.
+        let rounds = ASKING / MOST_REPEATED + 1;
+        until(&mut peers, 10 * rounds * DEAD_MS as usize / 1000);
+        assert_eq!(
+            peers.conns[silent].machine.state(),
+            State::Up,
+            "{fails_first}"
+        );
+    }
+}
+
 #[test]
 fn delays_are_in_range() {
-    let delays = |repeated| [0, 129, 5000, usize::MAX].map(|count| delay_ms(count, repeated));
-    assert_eq!(delays(false), [10, 32, 1250, 60_000]);
-    assert_eq!(delays(true), [10, 258, 10_000, 60_000]);
+    let delays = |kind| [0, 129, 5000, usize::MAX].map(|count| delay_ms(count, kind));
+    assert_eq!(delays(AttemptKind::First), [10, 32, 1250, 60_000]);
+    assert_eq!(delays(AttemptKind::Waited), [10, 32, 1250, 60_000]);
+    assert_eq!(delays(AttemptKind::Repeated), [10, 258, 10_000, 60_000]);
 }
