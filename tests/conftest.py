@@ -103,13 +103,19 @@ def children_cpu():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = used.ru_utime + used.ru_stime
     # Children are listed with the thread that started them.
-    for pid in " ".join(x.read_text() for x in Path("/proc/self/task").glob("*/children")).split():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for pid in " ".join(map(text_of, Path("/proc/self/task").glob("*/children"))).split():
+        if stat := text_of(Path(f"/proc/{pid}/stat")):
+            fields = stat.rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
+
+
+def text_of(file):
+    """Returns the text of a file of a thread or process. Empty if that has ended."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -568,3 +568,17 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
     assert ran == wanted
     count = sum(" rust" in x for x in wanted)
     assert capsys.readouterr().out.splitlines()[-1] == f"{count} passed, 0 failed"
+
+
+def test_threads_may_end(tmp_path):
+    """While their children are looked for, once for each test."""
+    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
+    (tmp_path / "test_sample.py").write_text(
+        "import threading, pytest\n"
+        "end = threading.Event()\n"
+        "def begin():\n    while not end.is_set(): threading.Thread(target=int).start()\n"
+        "threading.Thread(target=begin, daemon=True).start()\n"
+        "@pytest.mark.parametrize('n', range(300))\ndef test(n): pass\n"
+        "def test_end(): end.set()\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "."], cwd=tmp_path, timeout=100, stdout=subprocess.PIPE)
+    assert done.returncode == 0 and b"301 passed" in done.stdout, done.stdout
