@@ -9,13 +9,10 @@ then, and ends with its input.
 
 import sys
 
-from tcp_peer import connect, header, refused
+from tcp_peer import congestion_map, connect, header, probe, refused
 
 host, peer, tcp_port, port = *sys.argv[1:3], *map(int, sys.argv[3:])
-MAP_BYTES, CONG_BITMAP = 8192, 1
-congestion_map = header(0, MAP_BYTES, flags=CONG_BITMAP) + bytes(MAP_BYTES)
-probe = header(1, sport=1, dport=0)
-for prelude in b"", congestion_map, congestion_map + probe:
+for prelude in b"", congestion_map(), congestion_map() + probe(1):
     s = connect(host, peer, tcp_port)
     s.sendall(prelude)
     # The node's own congestion map would be an answer.

@@ -6,7 +6,7 @@ input it listens again, prints "back" when the node has connected, and ends."""
 import socket
 import sys
 
-from tcp_peer import ask, header
+from tcp_peer import HEADER, MAP_BYTES, ask, header, take
 
 host, peer, tcp_port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with socket.create_server((host, tcp_port)) as listener:
@@ -15,11 +15,7 @@ with socket.create_server((host, tcp_port)) as listener:
     link = listener.accept()[0]
     link.settimeout(60)
     # The congestion map comes once the connection is up.
-    left = 48 + 8192
-    while left > 0:
-        received = link.recv(left)
-        assert received, "the node has ended the connection"
-        left -= len(received)
+    take(link, HEADER.size + MAP_BYTES)
     link.sendall(header(1, 1) + b"x")
 link.close()
 print("gone", flush=True)

@@ -5,9 +5,34 @@ import socket
 import struct
 
 
-def header(sequence, length=0, sport=77, dport=78, flags=0):
+# Sequence, ack, length, ports, flags, checksum and extensions.
+HEADER = struct.Struct("!QQIHHBx4xH16s")
+MAP_BYTES, CONG_BITMAP = 8192, 1
+
+
+def header(sequence, length=0, sport=77, dport=78, flags=0, extensions=b""):
     """Returns a header. Only the congestion map has flag 1, and no message has sequence 0."""
-    return struct.pack("!QQIHHBx4xH16x", sequence, 0, length, sport, dport, flags, 0)
+    return HEADER.pack(sequence, 0, length, sport, dport, flags, 0, extensions)
+
+
+def congestion_map():
+    """Returns the first frame of C RDS: no port is congested."""
+    return header(0, MAP_BYTES, 0, 0, CONG_BITMAP) + bytes(MAP_BYTES)
+
+
+def probe(sequence, extensions=b""):
+    """Returns a question of C RDS for the number of paths."""
+    return header(sequence, sport=1, dport=0, extensions=extensions)
+
+
+def take(s, length):
+    """Returns the next bytes of a connection."""
+    data = b""
+    while len(data) < length:
+        received = s.recv(length - len(data))
+        assert received, "the node has ended the connection"
+        data += received
+    return data
 
 
 def connect(host, peer, port, timeout=60):

@@ -5,27 +5,13 @@ connections for other paths, which the node resets."""
 
 import errno
 import socket
-import struct
 import sys
 
+from tcp_peer import CONG_BITMAP, HEADER, congestion_map, probe, take
+
 host, peer, tcp_port = *sys.argv[1:3], int(sys.argv[3])
-MAP_BYTES, CONG_BITMAP = 8192, 1
-HEADER = struct.Struct("!QQIHHBx4xH16s")
 EIGHT, GENERATION, PORT_INDEX = b"\x05\x00\x08", b"\x06\x01\x02\x03\x04", b"\x08\x00"
 PROBES = [EIGHT + GENERATION + PORT_INDEX, EIGHT + PORT_INDEX, EIGHT + GENERATION, EIGHT, b""]
-
-
-def header(sequence, length=0, sport=0, flags=0, extensions=b""):
-    return HEADER.pack(sequence, 0, length, sport, 0, flags, 0, extensions)
-
-
-def take(s, length):
-    data = b""
-    while len(data) < length:
-        piece = s.recv(length - len(data))
-        assert piece, "the node has ended the connection"
-        data += piece
-    return data
 
 
 def answer(s):
@@ -47,7 +33,7 @@ def connect(path):
             if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
                 continue
             raise
-        s.sendall(header(0, MAP_BYTES, flags=CONG_BITMAP) + bytes(MAP_BYTES))
+        s.sendall(congestion_map())
         return s
     sys.exit("no port is free")
 
@@ -66,13 +52,13 @@ resets = 0
 for first in 1, 100:
     with connect(0) as s:
         for number, extensions in enumerate(PROBES, first):
-            s.sendall(header(number, sport=1, extensions=extensions))
+            s.sendall(probe(number, extensions))
             found.add(answer(s))
         for path in range(1, 8):
             assert is_reset(path), f"the node takes path {path} for the first one"
             resets += 1
         # The first path is up as before.
-        s.sendall(header(first + len(PROBES), sport=1))
+        s.sendall(probe(first + len(PROBES)))
         found.add(answer(s))
 # One path, and no generation: C RDS would drop messages of the connection that has it.
 assert found == {b"\x05\x00\x01\x08" + bytes(12)}, found
