@@ -22,6 +22,16 @@ def with_strangers(pair, count):
     return hosts
 
 
+def near_limit(pair, tcp, idle_secs):
+    """Returns as many hosts as there may be connections of node a. They have no RDS."""
+    tcp(0)
+    a, b = pair
+    a.forget("tcp=1", "max_conns=16", f"idle_secs={idle_secs}")
+    several = with_strangers(pair, 16)
+    b.forget()
+    return several
+
+
 @pytest.mark.long("release", "debug")
 def test_silent_strangers_leave_room(pair, tools, guest, tcp):
     """Hosts that accept a connection and send nothing take half of the room at most."""
@@ -91,11 +101,8 @@ def test_a_silent_stranger_is_given_up(pair, guest, tcp):
 def test_silent_strangers_are_forgotten(pair, guest, tcp):
     """A limit is near, so hosts that send nothing are forgotten, though each accepts a connection a
     minute."""
-    tcp(0)
     a, b = pair
-    a.forget("tcp=1", "max_conns=16", "idle_secs=70")
-    several = with_strangers(pair, 16)
-    b.forget()
+    several = near_limit(pair, tcp, idle_secs=70)
     before = counters(a, guest)
     silent = b.start(["python3", guest / "tcp_silent.py", NODE, RDS_TCP_PORT, 14, *several])
     silent.expect("^up$", timeout=60)
@@ -109,12 +116,9 @@ def test_silent_strangers_are_forgotten(pair, guest, tcp):
 @pytest.mark.long("release", "debug")
 def test_a_forgotten_request_is_counted(pair, guest, tcp):
     """A limit is near, so hosts that asked for a connection and cannot be reached are forgotten."""
-    tcp(0)
     a, b = pair
-    a.forget("tcp=1", "max_conns=16", "idle_secs=2")
-    several = with_strangers(pair, 16)
     # Nobody listens there.
-    b.forget()
+    several = near_limit(pair, tcp, idle_secs=2)
     before = counters(a, guest)
     b.run(["python3", guest / "tcp_parked.py", NODE, RDS_TCP_PORT, 0, *several])
     now = wait_for(a, guest, lambda now: now["tcp_listen_lost"] >= before["tcp_listen_lost"] + 2)
