@@ -93,12 +93,12 @@ impl Metrics {
     }
 
     /// Adds the messages that each connection has sent or received.
-    fn messages(&mut self, what: &str, snapshot: &Snapshot, of: fn(&Messages) -> u64) {
+    fn messages(&mut self, what: &str, sums: &BTreeMap<Flow, Messages>, of: fn(&Messages) -> u64) {
         let name = format!("rds_connection_{what}_messages_total");
         let help = "Messages since the connection was created, also pings, by sequence number.";
         self.begin(&name, "counter", help);
-        for (flow, sum) in messages(&snapshot.connections) {
-            self.add(&name, &labels(flow), of(&sum));
+        for (flow, sum) in sums {
+            self.add(&name, &labels(*flow), of(sum));
         }
     }
 
@@ -153,8 +153,9 @@ pub(crate) fn text(snapshot: &Snapshot, module: &str) -> String {
     let help = "Payload that programs have not read.";
     metrics.single("rds_unread_bytes", "gauge", help, unread.bytes);
     metrics.connections(snapshot);
-    metrics.messages("queued", snapshot, |x| x.sent);
-    metrics.messages("received", snapshot, |x| x.received);
+    let sums = messages(&snapshot.connections);
+    metrics.messages("queued", &sums, |x| x.sent);
+    metrics.messages("received", &sums, |x| x.received);
     metrics.queue("unsent", "that wait to be sent", snapshot, &snapshot.unsent);
     let of = "that the peer has not acknowledged";
     metrics.queue("unacknowledged", of, snapshot, &snapshot.unacknowledged);
