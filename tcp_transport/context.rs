@@ -46,10 +46,13 @@ use crate::{
         task::without_io,
         time, //
     },
-    proto::tcp_watch::{
-        StreamSigns,
-        TcpSigns,
-        TcpWatch, //
+    proto::{
+        tcp_watch::{
+            StreamSigns,
+            TcpSigns,
+            TcpWatch, //
+        },
+        SECOND, //
     },
     recv_pool::Context, //
 };
@@ -83,10 +86,10 @@ const RETRY_MS: u32 = 10;
 
 /// Time in nanoseconds until the memory to carry many messages is looked for again. The socket also
 /// works without it.
-const GROW_INTERVAL: u64 = 1_000_000_000;
+const GROW_INTERVAL: u64 = SECOND;
 
 /// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
-const DRAIN_NS: u64 = 5_000_000_000;
+const DRAIN_NS: u64 = 5 * SECOND;
 
 /// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
