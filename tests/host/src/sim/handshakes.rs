@@ -3,7 +3,7 @@
 //! Handshakes about paths, as nodes over TCP have them: C RDS offers eight paths, this module one.
 
 use super::node::Node;
-use super::restarts::crash_amid_traffic;
+use super::restarts::{arrived_since_restart, crash_amid_traffic};
 use super::tests::{assert_delivered, seeds, SECOND};
 use super::{Brain, Happening, Rng, Weather, World, MS};
 use crate::proto::mprds::{Handshake, HandshakeKind, Mprds, PathCount};
@@ -163,8 +163,8 @@ fn c_gets_to_know_that_there_is_one_path() {
     });
 }
 
-/// A restarted C node is recognised by the generation in its probe, and only once. So nothing of its
-/// new life is lost, and nothing arrives twice.
+/// A restarted C node is recognised by the generation in its probe, and only once. So nothing of
+/// its new life is lost, and nothing arrives twice.
 #[test]
 fn a_restarted_c_node_is_recognised_by_its_generation() {
     let messages = Cell::new(0);
@@ -172,11 +172,7 @@ fn a_restarted_c_node_is_recognised_by_its_generation() {
         let brains = [Brain::c(), Brain::rust()];
         let (world, crashed) = crash_amid_traffic(seed, trace, brains, World::negotiate);
         let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
-        let arrived = &other.delivered;
-        let old = std::iter::zip(&crashed.sent_before_restart, arrived)
-            .take_while(|(sent, arrived)| sent == arrived)
-            .count();
-        assert_eq!(arrived[old..], crashed.sent);
+        assert_eq!(arrived_since_restart(crashed, other), crashed.sent);
         messages.set(messages.get() + crashed.sent.len());
     });
     assert!(messages.get() > 0);

@@ -2,6 +2,7 @@
 
 //! A node crashes amid traffic. Its peer recognises that, and takes it for a new one.
 
+use super::node::Node;
 use super::tests::{length, seeds, SECOND};
 use super::{Brain, Happening, Rng, Weather, World, MS};
 use std::cell::Cell;
@@ -45,6 +46,14 @@ pub(super) fn crash_amid_traffic(
         assert!(node.drained());
     }
     (world, crashed)
+}
+
+/// Returns what has arrived without the messages that the crashed node had sent before.
+pub(super) fn arrived_since_restart<'a>(crashed: &Node, other: &'a Node) -> &'a [(u32, u32)] {
+    let old = std::iter::zip(&crashed.sent_before_restart, &other.delivered)
+        .take_while(|(sent, arrived)| sent == arrived)
+        .count();
+    &other.delivered[old..]
 }
 
 /// Crashes one node in the middle. Later messages must arrive. Of earlier ones, none may arrive
@@ -91,14 +100,11 @@ fn a_restarted_c_node_is_recognised_by_its_sequence_numbers() {
         let brains = [Brain::c(), Brain::rust()];
         let (world, crashed) = crash_amid_traffic(seed, trace, brains, |_| ());
         let (crashed, other) = (&world.nodes[crashed], &world.nodes[1 - crashed]);
-        let arrived = &other.delivered;
-        let old = std::iter::zip(&crashed.sent_before_restart, arrived)
-            .take_while(|(sent, arrived)| sent == arrived)
-            .count();
+        let arrived = arrived_since_restart(crashed, other);
         let mut sent = crashed.sent.iter();
-        let in_order = arrived[old..].iter().all(|one| sent.any(|it| it == one));
-        assert!(in_order, "{arrived:?} of {:?}", crashed.sent);
-        lost.set(lost.get() + crashed.sent.len() - (arrived.len() - old));
+        let in_order = arrived.iter().all(|one| sent.any(|it| it == one));
+        assert!(in_order, "{:?} of {:?}", other.delivered, crashed.sent);
+        lost.set(lost.get() + crashed.sent.len() - arrived.len());
     });
     println!("{} messages were lost in {runs} runs", lost.get());
     // Four times as many would be lost if all retransmissions were considered old.
