@@ -82,6 +82,15 @@ mod suite {
         Ok(())
     }
 
+    /// Queues a message for which a new connection has no buffer, and lets it reconnect no more.
+    /// Returns the buffers, and the time before.
+    fn starve_sends(bench: &Bench, connection: &Arc<Connection>) -> Result<(KVec<BufMut>, u64)> {
+        return_buffers(bench, connection)?;
+        bench.wire.is_cut.store(true, Relaxed);
+        let begin = time::monotonic_ns();
+        Ok((lack_to_send(bench, connection, 1)?, begin))
+    }
+
     /// Waits for a number of checks that find no buffer to send.
     fn await_checks(bench: &Bench, count: u32) -> Result {
         let seen = bench.counted(Counter::IbTxAllocWait);
@@ -106,10 +115,7 @@ mod suite {
     fn a_transmission_without_memory_is_given_up_after_a_second() -> Result {
         let bench = bench()?;
         let connection = bench.connect()?;
-        return_buffers(&bench, &connection)?;
-        bench.wire.is_cut.store(true, Relaxed);
-        let begin = time::monotonic_ns();
-        let taken = lack_to_send(&bench, &connection, 1)?;
+        let (taken, begin) = starve_sends(&bench, &connection)?;
         bench.await_counted(Counter::ConnReset, 1)?;
         let elapsed = time::monotonic_ns() - begin;
         let small = uses_small_pieces(&bench, &connection)?;
@@ -125,10 +131,7 @@ mod suite {
     fn headers_are_no_sign_that_a_transmission_gets_on() -> Result {
         let bench = bench()?;
         let connection = bench.connect()?;
-        return_buffers(&bench, &connection)?;
-        bench.wire.is_cut.store(true, Relaxed);
-        let begin = time::monotonic_ns();
-        let taken = lack_to_send(&bench, &connection, 1)?;
+        let (taken, begin) = starve_sends(&bench, &connection)?;
         let is_reset = || bench.counted(Counter::ConnReset) > 0;
         while !is_reset() {
             let checks = || bench.counted(Counter::IbTxAllocWait);
