@@ -172,21 +172,26 @@ def test_tally(outcomes, whole, counts, capsys):
     assert len([x for x in lines if "FAILED" in x]) == counts[1]
 
 
+def pytest_of(path, sample, *options):
+    """Runs tests with the project's conftest.py, in a folder of their own."""
+    (path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
+    (path / "test_sample.py").write_text(sample)
+    # Without options that the user has set for pytest.
+    env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    return subprocess.run([sys.executable, "-m", "pytest", *options, "."], cwd=path, env=env, timeout=100,
+                          stdout=subprocess.PIPE, text=True)
+
+
 def test_outcomes_of_pytest(tmp_path):
     """A test whose teardown fails has failed; so has one that is skipped."""
-    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
-    (tmp_path / "test_sample.py").write_text(
-        "import pytest\n"
+    done = pytest_of(
+        tmp_path, "import pytest\n"
         "@pytest.fixture\n"
         "def late():\n    yield\n    assert False\n"
         "def test_good(): pass\n"
         "def test_bad(): assert not list(range(99)), 'it is\\n' + 20 * 'bad\\n'\n"
         "def test_skipped(): pytest.skip()\n"
-        "def test_late(late): pass\n")
-    # Without options that the user has set for pytest.
-    env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
-    done = subprocess.run([sys.executable, "-m", "pytest", "--no-summary", "--at-once", "--outcomes=out", "."],
-                          cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+        "def test_late(late): pass\n", "--no-summary", "--at-once", "--outcomes=out")
     assert done.returncode == 1
     told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
     assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
@@ -201,19 +206,16 @@ def test_known_failures_of_pytest(tmp_path):
 
     A marked test that passes has failed. So has one whose teardown fails, and one that fails by a
     call of pytest.xfail() alone."""
-    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text((TOP / "tests/pytest.ini").read_text())
-    (tmp_path / "test_sample.py").write_text(
-        "import pytest\n"
+    done = pytest_of(
+        tmp_path, "import pytest\n"
         "known = pytest.mark.xfail(reason='row 1')\n"
         "@pytest.fixture\n"
         "def late():\n    yield\n    assert False\n"
         "@known\ndef test_known(): assert False\n"
         "@known\ndef test_mended(): pass\n"
         "@known\ndef test_late(late): assert False\n"
-        "def test_says_so(): pytest.xfail('row 1')\n")
-    env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
-    done = subprocess.run([sys.executable, "-m", "pytest", "--outcomes=out", "."], cwd=tmp_path, env=env, stdout=subprocess.PIPE)
+        "def test_says_so(): pytest.xfail('row 1')\n", "--outcomes=out")
     assert done.returncode == 1
     found = json.loads((tmp_path / "out").read_text())
     assert {k.split("::")[1]: v.partition(":")[0] for k, v in found["outcomes"].items()} == {
@@ -572,13 +574,11 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
 
 def test_threads_may_end(tmp_path):
     """While their children are looked for, once for each test."""
-    (tmp_path / "conftest.py").write_text((TOP / "tests/conftest.py").read_text())
-    (tmp_path / "test_sample.py").write_text(
-        "import threading, pytest\n"
+    done = pytest_of(
+        tmp_path, "import threading, pytest\n"
         "end = threading.Event()\n"
         "def begin():\n    while not end.is_set(): threading.Thread(target=int).start()\n"
         "threading.Thread(target=begin, daemon=True).start()\n"
         "@pytest.mark.parametrize('n', range(300))\ndef test(n): pass\n"
         "def test_end(): end.set()\n")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "."], cwd=tmp_path, timeout=100, stdout=subprocess.PIPE)
-    assert done.returncode == 0 and b"301 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and "301 passed" in done.stdout, done.stdout
