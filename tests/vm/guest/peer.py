@@ -112,6 +112,16 @@ class Home:
     def said(self, pattern):
         return any(re.search(pattern, line) for line in self.log())
 
+    def few_lines(self, pattern):
+        """Returns the number of such lines in the log. Ten may be logged in five seconds of the
+        kernel's clock. Any five seconds can contain 20: the last ones of one interval, and the
+        first ones of the next."""
+        at = [seconds for seconds, line in self.records() if re.search(pattern, line)]
+        for first, last in zip(at, at[20:]):
+            if last - first <= 5:
+                raise PeerError(f"21 lines in {last - first:.1f} s say {pattern!r}")
+        return len(at)
+
 
 class End:
     """One end over verbs: a listener, or one side of a connection."""
