@@ -68,7 +68,8 @@ help:
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  WORKERS=3        make test, test-fast, test-long: number of jobs at a time (default: 2)'
-	@echo '  DEBUG_PART=1/2   make test: only a part of the cases on the debug kernel'
+	@echo '  RELEASE_PART=1/2, DEBUG_PART=1/6'
+	@echo '                   make test: only a part of the costly cases on that kernel'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  CFI=1            a test kernel of its own with CONFIG_CFI, which checks the type of each indirect call'
 	@echo '  UNPATCHED=1      the soft RDMA devices of the kernel itself, without configs/patches'
@@ -195,9 +196,11 @@ build/examples/%: examples/%.c | setup
 	@gcc -O2 -Wall -Wextra -Werror -o $@ $<
 
 workers = $(if $(WORKERS),--workers='$(WORKERS)')
+parts = $(if $(RELEASE_PART),--release-part='$(RELEASE_PART)') \
+	$(if $(DEBUG_PART),--debug-part='$(DEBUG_PART)')
 
 test: setup
-	@$(PYTHON) scripts/run-tests.py $(workers) $(if $(DEBUG_PART),--debug-part='$(DEBUG_PART)')
+	@$(PYTHON) scripts/run-tests.py $(workers) $(parts)
 
 test-fast: setup
 	@$(PYTHON) scripts/run-tests.py --fast $(workers)

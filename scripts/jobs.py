@@ -20,6 +20,8 @@ BOOT = {"release": 15, "debug": 60}
 # Jobs of more processor seconds are split, by kernel. On the debug one each part scans for leaks.
 LONGEST = {"release": 400, "debug": 800}
 UNKNOWN = 3.0
+# Most processor seconds of a case that is in each part of the cases, as a new one is.
+CHEAP = 4.0
 # Devices on which make test-long runs a part of tests/vm: a name, the tests, and the environment that
 # selects the devices. The first ones are tests that the defects of the soft devices can break, the
 # others those of the data path.

@@ -234,7 +234,7 @@ class Machines:
     def plan(self, flavor, *which, tests=("tests/vm",), cases=(1, 1), suite="", env=None):
         """Returns jobs for the tests of a kernel that pytest's options select.
 
-        cases: (K, N) for the Kth of N parts of them. suite: a name for these tests, if not all are
+        cases: (K, N) for the Kth of N parts of those that are not cheap. suite: a name for these tests, if not all are
         run. env: additional environment of them."""
         env = env or {}
         suite = ", ".join(filter(None, (suite_of(flavor), suite)))
@@ -254,8 +254,10 @@ class Machines:
                 print(done.stdout)
                 self.cut_short[suite].append("the tests could not be collected")
                 return []
-            planned = [x for x in json.loads(path.read_text()) if in_part(x[0], *cases)]
-        return jobs.plan(suite, flavor, planned, jobs.Costs(), env=env)
+            planned = json.loads(path.read_text())
+        known = jobs.Costs()
+        planned = [x for x in planned if in_part(x[0], known.of(flavor, x[0]), *cases)]
+        return jobs.plan(suite, flavor, planned, known, env=env)
 
     def options(self, job, name):
         """Returns pytest's options. The machines' consoles go to build/test-artifacts/`name`."""
@@ -470,9 +472,15 @@ def shard(text):
     return int(found[1]), int(found[2])
 
 
-def in_part(case, k, n):
-    """Returns True if a case is in the Kth of N parts. Its name alone decides."""
-    return zlib.crc32(case.encode()) % n == k - 1
+def in_part(case, seconds, k, n):
+    """Returns True if a case is in the Kth of N parts. A cheap case is in all of them; otherwise
+    the name alone decides. seconds: its costs in processor seconds."""
+    return seconds <= jobs.CHEAP or zlib.crc32(case.encode()) % n == k - 1
+
+
+def parts(args):
+    """Returns (K, N) by kernel: the part of the costly cases to run."""
+    return {"release": args.release_part, "debug": args.debug_part}
 
 
 def part(all_jobs, k, n):
@@ -493,10 +501,11 @@ def main():
     parser.add_argument(
         "--shard", type=shard, default=(1, 1), metavar="K/N", help="with --long: run part K of N"
     )
-    parser.add_argument(
-        "--debug-part", type=shard, default=(1, 1), metavar="K/N",
-        help="run only part K of N of the cases in virtual machines on the debug kernel",
-    )
+    for flavor in KUNIT_SECONDS:
+        parser.add_argument(
+            f"--{flavor}-part", type=shard, default=(1, 1), metavar="K/N",
+            help=f"run only part K of N of the costly cases in machines on the {flavor} kernel",
+        )
     parser.add_argument("--workers", type=int, default=WORKERS, help="number of jobs at a time")
     parser.add_argument("--seed", type=int, help="seed of the random order of --long")
     args = parser.parse_args()
@@ -524,7 +533,7 @@ def main():
         for worker in workers:
             worker.join()
     machines.add_to(tally)
-    whole = not (args.fast or args.long or args.debug_part[1] > 1)
+    whole = not (args.fast or args.long or any(n > 1 for _, n in parts(args).values()))
     write_costs(machines, whole)
     if whole:
         check_costs(tally, machines.seconds, jobs.Costs().known, machines.failed())
@@ -547,9 +556,9 @@ def add_jobs(args, tally, machines):
     for flavor, options in choose(args).items():
         if not build(tally, flavor):
             continue
-        cases = args.debug_part if flavor == "debug" else (1, 1)
+        cases = parts(args)[flavor]
         if cases[1] > 1:
-            say("debug kernel: part {} of {} of the cases".format(*cases))
+            say("{} kernel: part {} of {} of the costly cases".format(flavor, *cases))
         planned = machines.plan(flavor, *options, cases=cases)
         if args.long:
             planned = part(planned, *args.shard)

@@ -389,12 +389,17 @@ def test_queue():
     assert done == ["long", "late", "middle", "short"]
 
 
-def test_each_case_is_in_one_part():
+def test_each_costly_case_is_in_one_part():
     names = [f"vm/test_a.py::test_b[rust-{i}]" for i in range(300)]
-    parts = [[x for x in names if run_tests.in_part(x, k, 3)] for k in (1, 2, 3)]
+    parts = [[x for x in names if run_tests.in_part(x, jobs.CHEAP + 1, k, 3)] for k in (1, 2, 3)]
     assert sorted(sum(parts, [])) == sorted(names)
     assert all(70 < len(x) < 130 for x in parts)
-    assert all(run_tests.in_part(x, 1, 1) for x in names)
+    assert all(run_tests.in_part(x, jobs.CHEAP + 1, 1, 1) for x in names)
+
+
+def test_new_and_cheap_cases_are_in_each_part():
+    assert jobs.UNKNOWN < jobs.CHEAP
+    assert all(run_tests.in_part(f"vm/test_a.py::test_b[{i}]", jobs.CHEAP, k, 9) for i in range(9) for k in range(1, 10))
 
 
 def test_shards():
@@ -532,6 +537,8 @@ def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch)
             "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more"}),
     ("--debug-part=2/2", {"host", "build release", "build release KUNIT=y", "build debug", "build debug KUNIT=y",
             "kunit release", "kunit debug", "in tree", "release rust,c not more", "debug rust not more, part (2, 2)"}),
+    ("--release-part=1/3", {"host", "build release", "build release KUNIT=y", "build debug", "build debug KUNIT=y",
+            "kunit release", "kunit debug", "in tree", "release rust,c not more, part (1, 3)", "debug rust not more"}),
     ("--fast", {"host", "build release", "build release KUNIT=y", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
                 *(f"{flavor} rust some, {name} {env}" for flavor in ("release", "debug")
