@@ -122,12 +122,18 @@ def test_connections_in_all(node, tools, guest, load, peers):
 def test_requests_in_all(node, tools, guest, load):
     """A peer asks for one more connection than allowed. It is refused, keeps asking, and succeeds
     when the node has forgotten idle connections."""
-    load("max_conns=9", "idle_secs=4", PATIENT)
+    load("max_conns=9", "idle_secs=15", PATIENT)
     mark = node.mark("bound")
     busy = Bystander(node, guest, A, B, 0, 1, 2, 3)
     # The ninth connection. Its other end would be the tenth.
     pinger = node.start([tools / "rds-ping", "-I", A, "-Q", 9, "-c", 1, "-W", 200, B])
-    wait_for(node, guest, lambda now: now["conn_refused_limit"] >= 2)
+
+    def is_refused_again(now):
+        # The other connections must not become idle meanwhile.
+        busy.go_on()
+        return now["conn_refused_limit"] >= 2
+
+    wait_for(node, guest, is_refused_again)
     assert any(f"{B} -> {A} tos 9: refused, this node has 9 connections, raise max_conns" in x
                for x in node.log(mark)), node.log(mark)
     seen = counters(node, guest)
