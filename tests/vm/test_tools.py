@@ -8,7 +8,7 @@ import re
 
 import pytest
 from rdsvm.cluster import PAIR, PAIR6, wire_address
-from traffic import counters, exchange, late_reader, new_type, ping, ports, read_late
+from traffic import counters, exchange, late_reader, new_type, ping, ports, read_late, wait_until
 
 # The release kernel tests user tools as well as the debug kernel does. The short tests also check
 # the module.
@@ -131,8 +131,12 @@ def test_info_shows_sockets_and_messages(node, tools, guest):
     without_probes(node)
     send, recv = late_reader(guest, node, 5, 3000, PAIR)
     send.expect("^sent 5$")
-    waiting = [x for x in info(node, tools, "-r")["recv"] if x["bytes"] == 3000]
-    assert len(waiting) == 5
+
+    def unread():
+        return [x for x in info(node, tools, "-r")["recv"] if x["bytes"] == 3000]
+
+    wait_until(lambda: len(unread()) == 5, unread)
+    waiting = unread()
     assert {(x["local"], x["peer"]) for x in waiting} == {PAIR[::-1]}
     assert {x["seq"] for x in waiting} == set(range(waiting[0]["seq"], waiting[0]["seq"] + 5))
     sockets = {(x["bound"], x["bound_port"]): x for x in info(node, tools, "-k")["sockets"]}
@@ -377,7 +381,7 @@ def test_stress_for_scripts(node, tools, ends):
     """--show-perfdata prints its rows. Each round trip is reported as an outlier and in the
     histogram."""
     options = "--show-perf --show-histogram --show-outliers 0 --use-cong 0 --disable-inq"
-    stress = Stress(tools, (node, ends[0]), (node, ends[1]), *options.split())
+    stress = Stress(tools, (node, ends[0]), (node, ends[1]), *options.split(), seconds=6)
     results = [x.wait(timeout=400) for x in (stress.active, stress.passive)]
     names = [x["name"] for x in info(node, tools, "-c")["counters"]]
     for result in results:
@@ -386,12 +390,14 @@ def test_stress_for_scripts(node, tools, ends):
         assert header[0] == "nr_tasks:count" and header[-1] == "intr:count"
         assert [x.rpartition(":")[0] for x in header[11:-5]] == names
         assert len(rows) >= 2 and {len(x) for x in rows} == {len(header)}
+        traffic = []
         for row in rows:
             values = dict(zip(header, map(float, row)))
             assert (values["nr_tasks:count"], values["req_size:bytes"]) == (1, 1024)
-            assert values["req_sent:count"] > 0 and values["rtt:microseconds"] > 0
-            assert values["recv_delivered:count"] > 0
+            traffic.append([values[x] for x in ("req_sent:count", "rtt:microseconds", "recv_delivered:count")])
             assert 0 < sum(map(float, row[-5:-1])) <= 100.001
+        # A processor that pauses may leave a row without traffic.
+        assert all(max(x) > 0 for x in zip(*traffic)), traffic
         assert sum(x.endswith("  (average)") for x in result.out.splitlines()) == 1 and STRESS not in result.out
     active, passive = results
     found = re.findall(r"^\[ *(\d+) - *(\d+)\] \t\t +(\d+) \t\t \(", active.out, re.M)
