@@ -69,6 +69,7 @@ def test_ends(node, tools, guest):
         assert f"error: {ENDS} reset: {-errno.ECONNRESET}" in trace()
         node.run(f"ip addr add {extra}/32 dev rdsv0 && ip route add {extra}/32 dev rdsv1 && "
                  f"ip neigh replace {extra} lladdr $(cat /sys/class/net/rdsv0/address) dev rdsv1 nud permanent")
+        node.run(["python3", guest / "laddr.py", "bound", extra])
         ping(tools, node, PAIR[1], extra)
         node.run(f"ip route del {extra}/32 dev rdsv1; ip neigh del {extra} dev rdsv1; ip addr del {extra}/32 dev rdsv0")
         told(trace, f"error: <::ffff:{extra},::ffff:{PAIR[1]},0> address moved: {-errno.EADDRNOTAVAIL}")

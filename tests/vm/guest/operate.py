@@ -19,7 +19,7 @@ import time
 import rdma
 from cases import IB, IB6, eventually, need, outcome, page_before_nothing
 from rdma import A, B, NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
-from rds import recvmsg
+from rds import Sock, recvmsg
 
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
@@ -394,6 +394,8 @@ def removed():
                 need(outcome(p.write, b"x", cookie, [(0, 10)], 1) == "ENODEV", "without a device")
             finally:
                 link("add", "type", kind, "netdev", "rdsv0")
+        # The RDMA core notices the address after a short delay.
+        eventually("the address is back", lambda: outcome(lambda: Sock(A).sock.close()) == "ok")
         with Pair() as p:
             cookie = p.theirs.register(0, 1 << 20)
             p.write(b"again", cookie, [(0, 1 << 20)], 99)
