@@ -67,16 +67,22 @@ def test_requests_cross(pair, tools, guest):
     """Both nodes connect before either has the request of the other. One of the two connections
     comes up, and stays."""
     a, b = pair
-    forget_each_other(tools, pair, B)
     ends = (a, A, B), (b, B, A)
-    slow_down(*((m, m.netdevs[0]) for m in pair), delay="1s")
-    try:
-        pings = [m.start([tools / "rds-ping", "-c", "1", "-W", "60", "-I", own, peer]) for m, own, peer in ends]
-        states = [wait_for_state(*end, "connecting", "accepting", "up") for end in ends]
-    finally:
-        # Packets in flight are still slow, later ones are not.
-        for m in pair:
-            m.set_loss(0)
+    # A node that pauses for a second gets the request of the other one first.
+    for _ in range(5):
+        forget_each_other(tools, pair, B)
+        slow_down(*((m, m.netdevs[0]) for m in pair), delay="1s")
+        try:
+            pings = [m.start([tools / "rds-ping", "-c", "1", "-W", "60", "-I", own, peer]) for m, own, peer in ends]
+            states = [wait_for_state(*end, "connecting", "accepting", "up") for end in ends]
+        finally:
+            # Packets in flight are still slow, later ones are not.
+            for m in pair:
+                m.set_loss(0)
+        if states == ["connecting"] * 2:
+            break
+        for p in pings:
+            p.wait(check=True)
     assert states == ["connecting"] * 2, "the requests were to cross"
     for p in pings:
         p.wait(check=True)
@@ -286,7 +292,8 @@ def test_a_keepalive_needs_no_reader(pair, tools, guest):
     program, port = guest / "late_reader.py", ports()
     recv = b.start(["python3", program, "recv", there, port, count, size])
     recv.expect("ready")
-    with silence_limit(8, a):
+    # A peer that pauses for some seconds is not given up.
+    with silence_limit(16, a):
         send = a.start(["python3", program, "send", here, port, there, port, count, size])
         send.expect(f"^sent {count}$")
         wait_for(a, guest, lambda now: now["conn_keepalive_sent"] > before["conn_keepalive_sent"])
