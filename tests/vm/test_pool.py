@@ -129,11 +129,13 @@ def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pool
     """No message is acknowledged until the receiver reads. The sender does not take the peer as
     silent, because the peer sends a frame each second."""
     send, recv, count = starve(node, guest)
-    with silence_limit(4, node):
+    # Shorter than the wait below. A sender that heard nothing for half of it asks, also if the
+    # machine pauses.
+    with silence_limit(8, node):
         before = counters(node, guest)
         wait_for(node, guest, lambda now: now["ib_ack_received"] >= before["ib_ack_received"] + 10)
         now = counters(node, guest)
-    unchanged(before, now, "recv_queued", "conn_keepalive_sent", "conn_keepalive_timeout", "conn_reset")
+    unchanged(before, now, "recv_queued", "conn_keepalive_timeout", "conn_reset")
     read_late(send, recv, count)
 
 
