@@ -55,6 +55,7 @@ def use(here, there, port, count):
         done += found == guess
         guess = found + (found == guess)
     rdma.send(sock, struct.pack(f"={count}Q", *seen))
+    rdma.settle(sock)
 
 
 if __name__ == "__main__":
