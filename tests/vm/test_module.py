@@ -104,6 +104,8 @@ def test_words_of_c_rds(node, tools):
     node.wait_log("rds_rust: Unregistered RDS/infiniband transport", mark)
     must(node.load())
     ping(tools, node, PAIR[1], PAIR[0])
+    for end in "Active", "Passive":
+        node.wait_log(f"RDS/IB: {end} conn connected", mark)
     log = "\n".join(node.log(mark))
     assert "rds_rust: Registered RDS/infiniband transport" in log
     assert re.search(r"RDS/IB: \S+: added$", log, re.M), log
