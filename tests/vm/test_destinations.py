@@ -48,7 +48,8 @@ def test_not_one_host(node, guest):
         answers, now = ask(f"{network}.255", f"::ffff:{network}.255", "255.255.255.255", "224.0.0.1")
         assert answers == {f"{network}.255": REFUSED, f"::ffff:{network}.255": WRONG_TYPE,
                            "255.255.255.255": REFUSED, "224.0.0.1": REFUSED}
-        assert now == before
+        # Unused connections of other tests may be forgotten meanwhile.
+        assert set(now) <= set(before), (before, now)
 
 
 # Soft-iWARP sends over TCP, which refuses such a destination.

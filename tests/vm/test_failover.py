@@ -196,8 +196,8 @@ def test_address_goes_and_comes_back(wires, tools, guest):
     port = mine.port
     mine.take()
     wait_for(a, guest, lambda seen: seen["ib_addr_moved"] > moved)
-    waiting = b.start([tools / "rds-ping", "-I", theirs.host, "-c", 1, "-W", 120, mine.host])
     failed = counters(b, guest)["conn_reset"]
+    waiting = b.start([tools / "rds-ping", "-I", theirs.host, "-c", 1, "-W", 120, mine.host])
     # The queue pair of b fails. On iWARP, nothing reports the failure to b.
     if b.kind == "rxe":
         wait_for(b, guest, lambda seen: seen["conn_reset"] > failed)

@@ -4,7 +4,7 @@ MTU."""
 
 import pytest
 from rdsvm.cluster import PAIR
-from traffic import Streams, counters, exchange, let_packets_pass
+from traffic import counters, exchange, under_load
 
 NETDEVS = ("rdsv0", "rdsv1")
 # Bytes of payload in a packet, by the MTU of the network device. The RDMA device leaves room for
@@ -69,8 +69,7 @@ def test_mtu_changes_under_load(node, tools, guest, mtu, change):
     mtu(before, before)
     node.forget()
     resets = counters(node, guest)["conn_reset"]
-    streams = Streams(tools, (node, PAIR[0]), (node, PAIR[1]), count=600, sizes="1..20000")
-    let_packets_pass(guest, node, "rdsv0", 200)
+    streams = under_load(tools, guest, (node, PAIR[0]), (node, PAIR[1]), node, "rdsv0", count=600, sizes="1..20000")
     mtu(after, after)
     streams.finish()
     if node.kind == "rxe" and after < before:

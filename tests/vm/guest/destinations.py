@@ -24,4 +24,5 @@ def send(host, address):
 
 host, *addresses = sys.argv[1:]
 answers = {x: [outcome(connect, x), outcome(send, host, x)] for x in addresses}
-print(json.dumps([answers, len(info(RDS6_INFO_CONNECTIONS))]))
+# Local addresses and peers.
+print(json.dumps([answers, [row[16:48].hex() for row in info(RDS6_INFO_CONNECTIONS)]]))

@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import threading
+import time
 
 from cases import outcome
 from rds import Sock, libc
@@ -19,6 +20,9 @@ from uffd import Uffd
 
 # SIZE is more than the receiver may have unread. Half of that is thousands of empty messages.
 SIZE, LIMIT = 1 << 20, 300000
+# Seconds between messages to a port that becomes full by one other message. The map comes when that
+# has arrived.
+PAUSE = 0.01
 
 
 def has_room(s, to):
@@ -30,10 +34,12 @@ def has_room(s, to):
     return told == 0
 
 
-def wait_until_full(s, to, most):
+def wait_until_full(s, to, most, pause=0):
+    """Sends until a port is full. pause: seconds between messages."""
     for _ in range(most):
         if not has_room(s, to):
             return
+        time.sleep(pause)
     sys.exit(f"{most} messages later port {to[1]} has still room")
 
 
@@ -51,7 +57,7 @@ def main():
         s.send(b"", first)
         r.recv()
         s.send(bytes(SIZE), first)
-        wait_until_full(s, first, 1000)
+        wait_until_full(s, first, 1000, PAUSE)
         memory, result = Uffd(), []
 
         def read():
@@ -61,7 +67,7 @@ def main():
         reader = threading.Thread(daemon=True, target=read)
         reader.start()
         memory.wait()
-        wait_until_full(s, second, 1000)
+        wait_until_full(s, second, 1000, PAUSE)
         while not has_room(s, first):
             select.select([], [], [], 0.01)
         memory.remove()
