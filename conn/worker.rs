@@ -330,26 +330,15 @@ impl Connection {
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(&self, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
-        let machine = &worker.machine;
-        let (group, kind) = if for_peer {
-            // A peer that asks is alive, so it does not wait for those that are not.
-            let kind = match event == Event::Wanted {
-                true => AttemptKind::First,
-                false if machine.has_failed() => AttemptKind::Repeated,
-                false if machine.waits_for_place() => AttemptKind::Waited,
-                false => AttemptKind::First,
-            };
-            (self.peer_group(), kind)
+        let kind = AttemptKind::of(&worker.machine, event, for_peer);
+        let group = if for_peer {
+            self.peer_group()
         } else {
             let user = self.creator.filter(|user| *user != UserId::PEERS);
             let Some(user) = user.filter(|_| !self.path.has_answered.load(Relaxed)) else {
                 return 0;
             };
-            let kind = match machine.has_failed() {
-                true => AttemptKind::Repeated,
-                false => AttemptKind::First,
-            };
-            (AttemptGroup::User(user), kind)
+            AttemptGroup::User(user)
         };
         let mut connections = self.node.connections.lock();
         let begun = connections.tree.begin_attempt(group, kind);

@@ -17,6 +17,11 @@
 //! not wait for those that were tried in vain. Peers that ask for a connection cause first
 //! attempts, as often as they like. So those leave places to others that are tried again.
 
+use super::connect::{
+    Event,
+    Machine, //
+};
+
 /// Number of attempts of a user, or for a group of peers, that may be in progress.
 pub(crate) const MOST: usize = 128;
 
@@ -39,6 +44,21 @@ pub(crate) enum AttemptKind {
     Waited,
     /// One for the connection has failed before.
     Repeated,
+}
+
+impl AttemptKind {
+    /// Returns the kind of the attempt that `event` begins. `for_peer`: only the peer may need it.
+    pub(crate) fn of(machine: &Machine, event: Event, for_peer: bool) -> Self {
+        if for_peer && event == Event::Wanted {
+            // A peer that asks is alive, so it does not wait for those that are not.
+            return Self::First;
+        }
+        match machine.has_failed() {
+            true => Self::Repeated,
+            false if for_peer && machine.waits_for_place() => Self::Waited,
+            false => Self::First,
+        }
+    }
 }
 
 /// Place of an attempt in progress.

@@ -119,12 +119,7 @@ impl User {
         let before = conn.machine.state();
         let mut wait_ms = 0;
         if conn.machine.begins_attempt(event) {
-            let asks = self.for_peers && event == Event::Wanted;
-            let kind = match conn.machine.has_failed() {
-                true if !asks => AttemptKind::Repeated,
-                false if !asks && conn.machine.waits_for_place() => AttemptKind::Waited,
-                _ => AttemptKind::First,
-            };
+            let kind = AttemptKind::of(&conn.machine, event, self.for_peers);
             let most_first = if self.for_peers { MOST_ASKED } else { MOST };
             conn.place = self.attempts.begin(kind, most_first);
             if conn.place.is_some() {
@@ -174,6 +169,43 @@ impl User {
             self.running -= 1;
             self.attempts.end(conn.place.take().unwrap());
         }
+    }
+}
+
+/// Returns a machine without a connection, after one event. `waits`: no attempt may begin.
+fn after(mut machine: Machine, event: Event, waits: bool) -> Machine {
+    let inputs = Inputs {
+        lower: true,
+        pending: true,
+        for_peer: true,
+        wait_ms: waits.into(),
+        random: 0,
+        timing: Timing::default(),
+    };
+    let _ = machine.handle(event, &inputs);
+    machine
+}
+
+#[test]
+fn a_peer_that_asks_is_tried_as_if_none_had_failed() {
+    use AttemptKind::*;
+    use Event::*;
+    let new = Machine::new;
+    let waits = || after(new(), Wanted, true);
+    let failed = || after(after(new(), Wanted, false), Lost, false);
+    let failed_waits = || after(failed(), Timer, true);
+    let kinds = |event, for_peer| {
+        [new(), waits(), failed(), failed_waits()]
+            .map(|machine| AttemptKind::of(&machine, event, for_peer))
+    };
+    assert!(failed().has_failed() && !failed().waits_for_place());
+    assert!(failed_waits().has_failed() && failed_waits().waits_for_place());
+    // The peer asks. Later the connection looks again by itself.
+    assert_eq!(kinds(Wanted, true), [First; 4]);
+    assert_eq!(kinds(Timer, true), [First, Waited, Repeated, Repeated]);
+    // A program needs the connection. The event is no sign of the peer.
+    for event in [Wanted, Timer] {
+        assert_eq!(kinds(event, false), [First, First, Repeated, Repeated]);
     }
 }
 
