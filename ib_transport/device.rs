@@ -226,9 +226,8 @@ impl Device {
         let small = self.pools.recv(FragmentSize::K4);
         let begin = time::monotonic_ns();
         let in_small_pieces = lacks_pieces && small.add_shard(Context::Worker).is_ok();
-        // The search for memory may take longer than the interval.
         let spent = time::monotonic_ns().saturating_sub(begin);
-        let next = next_give_up(now.saturating_add(spent), in_small_pieces);
+        let next = next_give_up(now, spent, in_small_pieces);
         self.next_give_up.store(next, Relaxed);
         true
     }

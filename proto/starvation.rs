@@ -174,12 +174,14 @@ impl SendStarvation {
 }
 
 /// Returns the time before which no other connection of a device may be given up, if one is at time
-/// `now`. Both are in nanoseconds.
+/// `now`. All times are in nanoseconds.
 ///
 /// `in_small_pieces`: there is memory for smaller fragments, which its next endpoint uses. Without
-/// that, its own memory may suffice for the others. So they are given time to use it.
-pub(crate) const fn next_give_up(now: u64, in_small_pieces: bool) -> u64 {
-    now.saturating_add(match in_small_pieces {
+/// that, its own memory may suffice for the others. So they are given time to use it. The search
+/// for memory has taken `spent`, which may be longer than that time.
+pub(crate) const fn next_give_up(now: u64, spent: u64, in_small_pieces: bool) -> u64 {
+    let begin = now.saturating_add(spent);
+    begin.saturating_add(match in_small_pieces {
         true => SMALL_INTERVAL,
         false => INTERVAL,
     })

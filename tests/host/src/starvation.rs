@@ -166,7 +166,7 @@ fn times_of_give_ups(in_small_pieces: bool) -> Vec<u64> {
         .filter(|now| {
             let may = *now >= next;
             if may {
-                next = next_give_up(*now, in_small_pieces);
+                next = next_give_up(*now, 0, in_small_pieces);
             }
             may
         })
@@ -187,6 +187,19 @@ fn connections_for_which_there_are_small_pieces_go_faster() {
         "1000 of them would go within minutes"
     );
     assert!(times.len() <= 3 * 100, "their peers connect again at once");
+}
+
+/// Memory that is hard to find would otherwise end connections one right after the other.
+#[test]
+fn the_search_for_memory_is_no_time_for_others_to_use_theirs() {
+    for in_small_pieces in [false, true] {
+        let interval = next_give_up(BEGIN, 0, in_small_pieces) - BEGIN;
+        for spent in [1, SECOND, 10 * SECOND] {
+            let next = next_give_up(BEGIN, spent, in_small_pieces);
+            assert_eq!(next - (BEGIN + spent), interval);
+        }
+        assert_eq!(next_give_up(BEGIN, u64::MAX, in_small_pieces), u64::MAX);
+    }
 }
 
 proptest! {
