@@ -48,7 +48,6 @@ use crate::{
             PathCount, //
         },
         packed,
-        starvation::SendPosition,
         tx::{
             AckPolicy,
             SendState, //
@@ -96,6 +95,8 @@ pub(crate) struct TxQueue {
     pub(crate) cong_again: bool,
     /// The peer waits for an acknowledgement that no message has carried yet.
     pub(crate) ack_due: bool,
+    /// Number of frames with payload that were sent, modulo 2^32.
+    pub(crate) payload_frames: u32,
     /// Flow control state: the receives of the peer that may be used.
     pub(crate) credits: Credits,
 }
@@ -113,6 +114,7 @@ impl TxQueue {
             cong_left: 0,
             cong_again: false,
             ack_due: false,
+            payload_frames: 0,
             credits: Credits::off(),
         }
     }
@@ -413,19 +415,13 @@ impl Path {
         self.has_event(PathEvent::Stop)
     }
 
-    /// Returns the position of the transmission.
+    /// Returns the number of frames with payload that were sent, modulo 2^32.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt, without a lock that is below `Path::tx`.
-    pub(crate) fn send_position(&self) -> SendPosition {
-        let tx = self.tx.lock();
-        let first = tx.queue.unsent.front();
-        SendPosition {
-            sequence: first.map_or(0, |first| first.sequence),
-            fragment: first.map_or(0, |first| first.fragment),
-            map_left: tx.queue.cong_left,
-        }
+    pub(crate) fn payload_frames(&self) -> u32 {
+        self.tx.lock().queue.payload_frames
     }
 
     /// Returns `true` if messages wait to be sent or acknowledged.

@@ -289,7 +289,8 @@ fn add_next<S: FrameSink>(
     ack: u64,
     sink: &mut S,
 ) -> Added {
-    match xmit::next(&View { connection, queue }) {
+    let next = xmit::next(&View { connection, queue });
+    let added = match next {
         NextSend::Map => congestion_frame(connection, queue, ack, sink),
         NextSend::Packed => packed_frame(connection, queue, ack, sink),
         NextSend::Fragment => message_frame(connection, queue, ack, sink),
@@ -306,7 +307,12 @@ fn add_next<S: FrameSink>(
             work_request(connection, queue, sink)
         }
         NextSend::Nothing => Added::Nothing,
+    };
+    let has_payload = matches!(next, NextSend::Map | NextSend::Packed | NextSend::Fragment);
+    if has_payload && matches!(added, Added::Frame { .. }) {
+        queue.payload_frames = queue.payload_frames.wrapping_add(1);
     }
+    added
 }
 
 /// Returns `true` if the next work request is a read that has to wait, because the peer may not

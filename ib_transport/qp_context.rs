@@ -33,6 +33,7 @@ use crate::{
             WatchdogTimeout, //
         },
         info::RdmaPath,
+        starvation::SendCheck,
         wire::FragmentSize, //
     },
     recv_pool::{
@@ -149,9 +150,15 @@ impl QpContext {
             qp.with_poll(|ring| ring.send_starvation.end());
             return;
         }
+        let frames = this.connection.path.payload_frames();
         let (now, progress) = (time::monotonic_ns(), qp.send_progress());
-        let position = this.connection.path.send_position();
-        let lasts = qp.with_poll(|ring| ring.send_starvation.wait(now, position, progress.due));
+        let check = SendCheck {
+            frames,
+            posted: progress.posted,
+            done: progress.done,
+            due: progress.due,
+        };
+        let lasts = qp.with_poll(|ring| ring.send_starvation.wait(now, check));
         if lasts && !this.shared.progress.has_ended() && this.device.may_give_up(now, true) {
             this.give_up_for_memory("send memory", ENOMEM);
         } else if !progress.due && progress.done < progress.posted {

@@ -115,15 +115,17 @@ impl Starvation {
     }
 }
 
-/// Position of a transmission. It changes with each frame that has payload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SendPosition {
-    /// Sequence number of the first unsent message, or 0.
-    pub(crate) sequence: u64,
-    /// Number of the fragment of that message which is sent next.
-    pub(crate) fragment: u32,
-    /// Bytes of the congestion map that are still to be sent.
-    pub(crate) map_left: u32,
+/// Progress of a transmission, as one check of its wait sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendCheck {
+    /// Number of frames with payload that were sent, modulo 2^32.
+    pub(crate) frames: u32,
+    /// Number of work requests that were posted, read after `frames`.
+    pub(crate) posted: u64,
+    /// Number of these that are known to be done.
+    pub(crate) done: u64,
+    /// The device owes the completion of one of them.
+    pub(crate) due: bool,
 }
 
 /// Wait of a transmission for memory in large pieces.
@@ -133,8 +135,9 @@ pub(crate) struct SendStarvation {
     starved: Since,
     /// There is no memory, and no payload is sent.
     stuck: Since,
-    /// Position at the last check of the wait.
-    position: Option<SendPosition>,
+    /// Number of frames at the last check, and of work requests that were posted with the last
+    /// frame.
+    last: Option<(u32, u64)>,
 }
 
 impl SendStarvation {
@@ -142,7 +145,7 @@ impl SendStarvation {
         Self {
             starved: Since(None),
             stuck: Since(None),
-            position: None,
+            last: None,
         }
     }
 
@@ -160,15 +163,21 @@ impl SendStarvation {
     /// Begins or continues the wait at time `now`, in nanoseconds. Returns `true` if it has lasted
     /// long enough to give the connection up.
     ///
-    /// `position` changes while the transmission gets on with the few buffers that there are. A
-    /// header alone does not change it. `due`: the device owes a completion of a send, which may
-    /// return a buffer.
-    pub(crate) fn wait(&mut self, now: u64, position: SendPosition, due: bool) -> bool {
-        if self.position.replace(position) != Some(position) {
-            self.stuck = Since(None);
-        }
+    /// Frames with payload show that the transmission gets on with the few buffers that there are.
+    /// As long as the device owes the completion of one, that may return a buffer. Later work
+    /// requests return none: the wait itself causes headers.
+    pub(crate) fn wait(&mut self, now: u64, check: SendCheck) -> bool {
+        let posted = match self.last {
+            Some((frames, posted)) if frames == check.frames => posted,
+            _ => {
+                self.stuck = Since(None);
+                self.last = Some((check.frames, check.posted));
+                check.posted
+            }
+        };
+        let may_return = check.due && check.done < posted;
         let starved = self.starved.lasts(true, now, LONG_WAIT);
-        let stuck = self.stuck.lasts(!due, now, SHORT_WAIT);
+        let stuck = self.stuck.lasts(!may_return, now, SHORT_WAIT);
         starved || stuck
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::proto::{
     starvation::{
-        next_give_up, SendPosition, SendStarvation,
+        next_give_up, SendCheck, SendStarvation,
         Shortage::{self, *},
         Starvation,
     },
@@ -99,11 +99,24 @@ fn a_connection_whose_messages_get_on_is_not_given_up() {
     }
 }
 
-/// Returns the position before a fragment.
-fn at(fragment: u32) -> SendPosition {
-    SendPosition {
-        fragment,
-        ..SendPosition::default()
+/// Returns the progress after a number of frames. The device still has the last one, or nothing.
+fn after(frames: u32, due: bool) -> SendCheck {
+    let posted = frames.into();
+    SendCheck {
+        frames,
+        posted,
+        done: posted - u64::from(due),
+        due,
+    }
+}
+
+/// Returns the progress after seven frames and a number of headers.
+fn headers(count: u64, done: u64, due: bool) -> SendCheck {
+    SendCheck {
+        frames: 7,
+        posted: 7 + count,
+        done,
+        due,
     }
 }
 
@@ -112,7 +125,7 @@ fn a_transmission_waits_a_second_for_memory() {
     let mut send = SendStarvation::new();
     let given_up = (BEGIN..)
         .step_by(CHECK as usize)
-        .find(|now| send.wait(*now, at(7), false));
+        .find(|now| send.wait(*now, after(7, false)));
     assert_eq!(given_up, Some(BEGIN + SECOND));
     send.end();
     assert!(!send.is_starved());
@@ -123,12 +136,12 @@ fn a_transmission_waits_a_second_for_memory() {
 fn a_transmission_that_was_over_does_not_count() {
     const HOUR: u64 = 3600 * SECOND;
     let mut send = SendStarvation::new();
-    assert!(!send.wait(BEGIN, at(7), false));
+    assert!(!send.wait(BEGIN, after(7, false)));
     assert!(send.is_starved());
     send.end();
-    assert!(!send.wait(BEGIN + HOUR, at(7), false));
-    assert!(!send.wait(BEGIN + HOUR + SECOND - 1, at(7), false));
-    assert!(send.wait(BEGIN + HOUR + SECOND, at(7), false));
+    assert!(!send.wait(BEGIN + HOUR, after(7, false)));
+    assert!(!send.wait(BEGIN + HOUR + SECOND - 1, after(7, false)));
+    assert!(send.wait(BEGIN + HOUR + SECOND, after(7, false)));
 }
 
 /// A device that owes a completion may return a buffer.
@@ -136,12 +149,32 @@ fn a_transmission_that_was_over_does_not_count() {
 fn sends_in_flight_may_return_a_buffer() {
     let mut send = SendStarvation::new();
     for time in (0..5 * SECOND).step_by(CHECK as usize) {
-        assert!(!send.wait(BEGIN + time, at(7), true));
+        assert!(!send.wait(BEGIN + time, after(7, true)));
         // Nothing else would cause the next check.
         assert!(send.is_starved());
     }
-    assert!(!send.wait(BEGIN + 6 * SECOND, at(7), false));
-    assert!(send.wait(BEGIN + 7 * SECOND, at(7), false));
+    assert!(!send.wait(BEGIN + 6 * SECOND, after(7, false)));
+    assert!(send.wait(BEGIN + 7 * SECOND, after(7, false)));
+}
+
+/// Each check may post a header, which takes longer than the time until the next check.
+#[test]
+fn headers_in_flight_return_no_buffer() {
+    let checks = || (BEGIN..).step_by(CHECK as usize).zip(0u64..);
+    let mut send = SendStarvation::new();
+    let given_up = checks().find(|(now, count)| {
+        let done = 7 + count.saturating_sub(1);
+        send.wait(*now, headers(*count, done, *count > 0))
+    });
+    assert_eq!(given_up.map(|(now, _)| now), Some(BEGIN + SECOND));
+    // A frame was posted before them.
+    let mut send = SendStarvation::new();
+    let until = BEGIN + 5 * SECOND;
+    let given_up = checks().find(|(now, count)| {
+        let done = if *now < until { 6 } else { 6 + count };
+        send.wait(*now, headers(*count, done, true))
+    });
+    assert_eq!(given_up.map(|(now, _)| now), Some(until + SECOND));
 }
 
 /// Few buffers suffice for few frames. The next connection gets on faster with small fragments.
@@ -152,7 +185,7 @@ fn no_transmission_crawls_for_longer_than_half_a_minute() {
         let mut checks = (BEGIN..BEGIN + 60 * SECOND).step_by(CHECK as usize);
         let given_up = checks.find(|now| {
             posted += 1;
-            send.wait(*now, at(posted), due)
+            send.wait(*now, after(posted, due))
         });
         assert_eq!(given_up, Some(BEGIN + 30 * SECOND));
     }
@@ -226,7 +259,7 @@ proptest! {
         let (mut send, mut now) = (SendStarvation::new(), BEGIN);
         for (time, posted) in times.into_iter().zip(1..) {
             for check in (0..time).step_by(CHECK as usize).chain([time]) {
-                prop_assert!(!send.wait(now + check, at(posted), false));
+                prop_assert!(!send.wait(now + check, after(posted, false)));
             }
             now += time;
         }

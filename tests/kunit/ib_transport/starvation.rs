@@ -150,6 +150,35 @@ mod suite {
         Ok(())
     }
 
+    /// Each one takes longer than the time until the next check.
+    #[test]
+    fn headers_in_flight_return_no_buffer_to_a_transmission() -> Result {
+        let bench = bench()?;
+        let connection = bench.connect()?;
+        let (taken, begin) = starve_sends(&bench, &connection)?;
+        let is_reset = || bench.counted(Counter::ConnReset) > 0;
+        let checks = || bench.counted(Counter::IbTxAllocWait);
+        while !is_reset() {
+            // The next check asks for a report of this one.
+            connection.send_header();
+            eventually(|| {
+                let progress = bench.qp().map(|qp| qp.send_progress());
+                is_reset() || progress.is_some_and(|it| it.due)
+            })?;
+            let seen = checks();
+            eventually(|| is_reset() || checks() >= seen + 3)?;
+            bench.fake.end_sends(1, ROOM, WcStatus::SUCCESS);
+            // The connection may be gone. Otherwise it gets credits for more headers.
+            let _ = bench.hear(1, 0, 2);
+        }
+        let elapsed = time::monotonic_ns() - begin;
+        drop(taken);
+        let left = bench.end(connection);
+        assert!((WAIT..LONG).contains(&elapsed));
+        assert_eq!(left, 0);
+        Ok(())
+    }
+
     /// The device still has the buffer of the map. A header makes it report that.
     #[test]
     fn a_transmission_waits_for_what_the_device_may_return() -> Result {
@@ -222,8 +251,9 @@ mod suite {
         await_checks_while_up(bench, Counter::IbTxAllocWait, 2)
     }
 
-    #[test]
-    fn a_transmission_with_few_buffers_is_given_up_once_it_stops() -> Result {
+    /// Calls `before`, and lets a transmission with few buffers send a frame, again and again. Then
+    /// it stops. Returns the time from then until the connection is given up.
+    fn time_with_few_buffers(before: impl Fn(&Arc<Connection>)) -> Result<u64> {
         let bench = Bench::new(Setup {
             // The last credit is for a header.
             credit: MAX_UNSIGNALED + 2,
@@ -233,11 +263,30 @@ mod suite {
         let connection = bench.connect()?;
         return_buffers(&bench, &connection)?;
         let mut taken = lack_to_send(&bench, &connection, 12)?;
-        let elapsed = time_after_last(&bench, |_| send_one(&bench, &connection, &mut taken))?;
+        let elapsed = time_after_last(&bench, |_| {
+            before(&connection);
+            send_one(&bench, &connection, &mut taken)
+        })?;
         drop(taken);
         let left = bench.end(connection);
-        assert!((WAIT..LONG).contains(&elapsed));
         assert_eq!(left, 0);
+        Ok(elapsed)
+    }
+
+    #[test]
+    fn a_transmission_with_few_buffers_is_given_up_once_it_stops() -> Result {
+        let elapsed = time_with_few_buffers(|_| {})?;
+        assert!((WAIT..LONG).contains(&elapsed));
+        Ok(())
+    }
+
+    /// The map goes before the messages, which stay where they are.
+    #[test]
+    fn a_transmission_that_sends_maps_gets_on() -> Result {
+        let elapsed = time_with_few_buffers(|connection| {
+            connection.send_congestion_map();
+        })?;
+        assert!((WAIT..LONG).contains(&elapsed));
         Ok(())
     }
 
