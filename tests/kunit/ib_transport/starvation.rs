@@ -353,6 +353,20 @@ mod suite {
         Ok(())
     }
 
+    /// They were added for connections that were given up, but may not be used.
+    #[test]
+    fn shards_that_nobody_uses_are_returned_except_one() -> Result {
+        let bench = bench()?;
+        let pools = bench.pools().ok_or(ENODEV)?;
+        let pool = pools.recv(FragmentSize::K4);
+        let added = [(); 3].map(|()| pool.add_shard(Context::MaySleep).is_ok());
+        let before = small_shards(&bench)?;
+        // After two checks without use.
+        let returned = eventually(|| pool.stats().arena.shards == 1).is_ok();
+        assert_eq!((added, before, returned), ([true; 3], 3, true));
+        Ok(())
+    }
+
     #[test]
     fn connections_go_one_by_one_and_faster_if_there_are_small_pieces() -> Result {
         let bench = bench()?;
