@@ -234,6 +234,16 @@ impl LocalQp {
         self.closed.load(ordering::Relaxed)
     }
 
+    /// Returns the number of callers that wait for room.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    #[cfg(rds_kunit)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
     /// Locks the queue pair once it has room for a work request or is closed. The device makes
     /// room, or the callers of outstanding work requests time out.
     ///
