@@ -34,7 +34,8 @@ use kernel::{
     prelude::*,
     sync::{
         Arc,
-        Mutex, //
+        Mutex,
+        UniqueArc, //
     },
     time::{
         Delta,
@@ -93,8 +94,10 @@ impl MrPoolInner {
         if let Some(usable) = &self.reg_qp {
             return Ok(usable.clone());
         }
-        let made = Arc::new(RegQp::make(queue, pd, endpoints, addr)?, GFP_KERNEL)?;
-        Ok(self.reg_qp.insert(made).clone())
+        // Allocated first. Otherwise a queue pair without a place would be disconnected here.
+        let place = UniqueArc::new_uninit(GFP_KERNEL)?;
+        let made = place.write(RegQp::make(queue, pd, endpoints, addr)?);
+        Ok(self.reg_qp.insert(made.into()).clone())
     }
 }
 
