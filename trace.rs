@@ -46,12 +46,25 @@ impl Conn {
         Self::new(laddr, Ipv6Addr::UNSPECIFIED, 0)
     }
 
+    /// Names a local address as [`Self::local`] does.
+    pub(crate) fn local_ip(laddr: IpAddr) -> Self {
+        Self::local(mapped(laddr))
+    }
+
     fn raw(&self) -> bindings::rds_trace_conn {
         bindings::rds_trace_conn {
             laddr: self.laddr.octets(),
             faddr: self.faddr.octets(),
             tos: self.tos,
         }
+    }
+}
+
+/// Returns an IPv4 address as a mapped one.
+fn mapped(addr: IpAddr) -> Ipv6Addr {
+    match addr {
+        IpAddr::V4(addr) => addr.to_ipv6_mapped(),
+        IpAddr::V6(addr) => addr,
     }
 }
 
@@ -294,12 +307,8 @@ impl TracedMr {
     /// Names memory of `bytes` on the device of a local address. `rkey` is 0 if it has no key of
     /// its own. If `offered`, peers may access it.
     pub(crate) fn new(addr: IpAddr, rkey: u32, bytes: u32, offered: bool) -> Self {
-        let addr = match addr {
-            IpAddr::V4(addr) => addr.to_ipv6_mapped(),
-            IpAddr::V6(addr) => addr,
-        };
         Self {
-            addr,
+            addr: mapped(addr),
             rkey,
             bytes,
             offered,

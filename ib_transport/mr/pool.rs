@@ -333,6 +333,8 @@ impl MrPool {
                 Ok(region) => return Ok(region),
                 Err(error) => error,
             };
+            let device_addr = trace::Conn::local_ip(addr.ip());
+            trace::error(&device_addr, "registration", error.to_errno());
             // The work request of another registration has failed, or the queue pair long ago.
             let is_flushed = error == Errno::NotConnected.into();
             attempts = attempts.saturating_add(1);

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """RDMA reads, RDMA writes and atomic operations on memory of peers."""
 
+import errno
+import re
+
 import pytest
 from faults import EVERYWHERE, KNOBS, faults, faults_within, place, place_of_rust
 from probes import Probes
 from rdsvm.cluster import must, wire_address
+from tracing import traced
 from traffic import (PATIENT, counters, let_packets_pass, losing, messages, new_devices, new_type,
                      silence_limit, unchanged, wait_for)
 
@@ -142,9 +146,13 @@ def test_lost_registration(case, times, space, node, guest):
     """A device never reports that it has registered memory, or invalidated it. The wait has a
     limit, and a new queue pair then works."""
     operate(node, guest, "cookies")
-    with faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
+    with traced(node, "rds_error") as trace, \
+            faults(node, "rds_faults/lose_registration", probability=100, times=times, space=space):
         operate(node, guest, case)
         assert node.run(f"cat {KNOBS}/lose_registration/times").out.strip() == "0"
+        # Of the work requests that register memory, not of those that invalidate it.
+        failed = [x for x in trace() if re.fullmatch(rf"error: <.*,::,0> registration: -{errno.ETIMEDOUT}", x)]
+        assert len(failed) == (0 if space else times), trace()
     # The device may be in a back-off period.
     node.run(["python3", guest / "unanswered.py", "later"], timeout=300)
     operate(node, guest, "cookies")
