@@ -16,9 +16,13 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 struct Message {
     sequence: u64,
+    /// C RDS puts the sequence number less this one into the header.
+    behind: u64,
     id: u32,
     len: u32,
     sent_before: bool,
+    /// C RDS drops the message instead of sending it again.
+    dropped: bool,
     /// A probe, which only makes the peer answer.
     asks: bool,
     /// A handshake about paths.
@@ -48,7 +52,7 @@ pub(super) struct Node {
     /// Messages that have arrived from the peer.
     pub(super) delivered: Vec<(u32, u32)>,
     pub(super) duplicates: u32,
-    generation: u32,
+    pub(super) generation: u32,
     pub(super) life: u32,
     /// Messages that the node had queued in its last life.
     pub(super) sent_before_restart: Vec<(u32, u32)>,
@@ -56,6 +60,8 @@ pub(super) struct Node {
     pub(super) due_since_restart: usize,
     /// The sequence number that C RDS expects next.
     expected_by_c: u64,
+    /// The numbers of C RDS begin again behind this one.
+    behind: u64,
     pub(super) times_up: u32,
     /// Number of requests that the node has sent.
     pub(super) times_asked: u32,
@@ -99,6 +105,7 @@ impl Node {
             sent_before_restart: Vec::new(),
             due_since_restart: 0,
             expected_by_c: 1,
+            behind: 0,
             times_up: 0,
             times_asked: 0,
             up_since: 0,
@@ -121,20 +128,27 @@ impl Node {
         self.brain.state()
     }
 
+    /// Returns an empty message with the next number.
+    fn message(&mut self) -> Message {
+        Message {
+            sequence: self.tx.assign(0),
+            behind: self.behind,
+            id: 0,
+            len: 0,
+            sent_before: false,
+            dropped: false,
+            asks: false,
+            handshake: None,
+        }
+    }
+
     pub(super) fn queue(&mut self, len: u32) {
         if self.state() != State::Up {
             self.probe();
         }
         let id = (self.life << 24) | self.tx.next_sequence() as u32;
-        let sequence = self.tx.assign(0);
-        self.unsent.push_back(Message {
-            sequence,
-            id,
-            len,
-            sent_before: false,
-            asks: false,
-            handshake: None,
-        });
+        let message = self.message();
+        self.unsent.push_back(Message { id, len, ..message });
         self.sent.push((id, len));
         self.due_since_restart += 1;
     }
@@ -208,34 +222,22 @@ impl Node {
 
     /// Queues a probe behind all messages.
     pub(super) fn ask(&mut self) {
-        let sequence = self.tx.assign(0);
-        self.keepalive.note_queued(sequence);
+        let message = self.message();
+        self.keepalive.note_queued(message.sequence);
         self.unsent.push_back(Message {
-            sequence,
-            id: 0,
             len: 1,
-            sent_before: false,
             asks: true,
-            handshake: None,
+            ..message
         });
     }
 
     /// Queues a handshake behind all messages.
     pub(super) fn queue_handshake(&mut self, kind: HandshakeKind) {
-        let sequence = self.tx.assign(0);
+        let message = self.message();
         self.unsent.push_back(Message {
-            sequence,
-            id: 0,
-            len: 0,
-            sent_before: false,
-            asks: false,
             handshake: Some(kind),
+            ..message
         });
-    }
-
-    /// Negotiates again after a restart, if the former self did.
-    pub(super) fn negotiate_anew(&mut self, former: Option<Negotiation>) {
-        self.negotiation = former.map(|_| Negotiation::new(self.is_ours(), self.generation));
     }
 
     /// Returns `true` if the peer has revealed that it runs this module.
@@ -281,7 +283,7 @@ impl Node {
         if handshake.is_some_and(|(_, it)| self.shows_restart(&it)) {
             self.rx.note_restart();
         }
-        let acked = self.tx.handle_ack(header.ack);
+        let acked = self.tx.handle_ack(self.sequence_of(header.ack));
         if let Some(acked) = acked.map_err(|error| format!("{error:?}"))? {
             self.acked = acked;
             while self.unacked.front().is_some_and(|m| m.sequence <= acked) {
@@ -335,6 +337,26 @@ impl Node {
         old
     }
 
+    /// Does what C RDS does when the generation of its peer is another one. Messages that it has not
+    /// sent keep their old numbers.
+    pub(super) fn begin_again_as_c(&mut self) {
+        self.behind = self.tx.next_sequence() - 1;
+        self.expected_by_c = 0;
+        for message in &mut self.unacked {
+            message.dropped = true;
+        }
+    }
+
+    /// Returns the sequence number of an acknowledged message. C RDS over TCP does not look at
+    /// `ack`, but that of this module is what TCP tells it.
+    fn sequence_of(&self, ack: u64) -> u64 {
+        if self.behind == 0 {
+            return ack;
+        }
+        let acked = |message: &&Message| message.sequence - message.behind == ack;
+        self.unacked.iter().find(acked).map_or(0, |it| it.sequence)
+    }
+
     /// Numbers the messages of a new life after those of the former one, as the clock does.
     pub(super) fn begin_behind(&mut self, former: &Self) {
         self.tx.begin_at(former.tx.next_sequence() + 1000);
@@ -342,9 +364,10 @@ impl Node {
     }
 
     /// Moves unacknowledged messages back to the front of the queue, except a probe, which was for
-    /// this link.
+    /// this link, and those that C RDS drops.
     fn requeue(&mut self) {
-        self.unacked.retain(|message| !message.asks);
+        self.unacked
+            .retain(|message| !message.asks && !message.dropped);
         while let Some(message) = self.unacked.pop_back() {
             self.unsent.push_front(Message {
                 sent_before: true,
@@ -510,7 +533,7 @@ impl World {
             }
             for index in 0..fragments(message.len, FragmentSize::K4) {
                 let mut header = Header {
-                    sequence: message.sequence,
+                    sequence: message.sequence - message.behind,
                     len: message.len,
                     sport: (message.id >> 16) as u16,
                     dport: message.id as u16,
