@@ -112,10 +112,14 @@ impl RecvSide {
     /// arrives.
     pub(super) fn resume(&mut self, position: Position) {
         self.state = RecvState::at(position);
+        if let Some(mprds) = &mut self.mprds {
+            mprds.resume(position.probe_generation());
+        }
     }
 
     pub(super) fn position(&self) -> Position {
-        self.state.position()
+        let generation = self.mprds.as_ref().and_then(Mprds::peer_generation);
+        self.state.position().with_probe_generation(generation)
     }
 
     /// Returns `true` if the peer runs this module.

@@ -200,7 +200,7 @@ pub(crate) struct Mprds {
     most: PathCount,
     /// Generation of this node.
     generation: Option<NonZeroU32>,
-    /// `None` before the first handshake.
+    /// `None` before the first handshake, unless the generation was kept: see [`Self::resume`].
     peer: Option<PeerPaths>,
     link: Exchange,
 }
@@ -222,6 +222,20 @@ impl Mprds {
                 confirmed: None,
             },
         }
+    }
+
+    /// Continues after the connection to the peer was forgotten. Only the generation in its last
+    /// handshake is known. Called before anything arrives.
+    pub(crate) fn resume(&mut self, generation: Option<NonZeroU32>) {
+        self.peer = generation.map(|_| PeerPaths {
+            generation,
+            ..PeerPaths::default()
+        });
+    }
+
+    /// Returns the generation in the last handshake of the peer, for [`Self::resume`].
+    pub(crate) fn peer_generation(&self) -> Option<NonZeroU32> {
+        self.peer.and_then(|peer| peer.generation)
     }
 
     /// Notes that the first path has a link. `accepted`: the peer has connected.
@@ -278,7 +292,7 @@ impl Mprds {
     /// Returns `true` if a handshake shows by its generation that the peer has restarted. Messages
     /// of its new life may be marked as retransmitted, and have smaller numbers.
     pub(crate) fn shows_restart(&self, handshake: &Handshake) -> bool {
-        let before = self.peer.and_then(|peer| peer.generation);
+        let before = self.peer_generation();
         let known = before.is_some() && handshake.generation.is_some();
         known && before != handshake.generation && !self.link.received
     }

@@ -40,6 +40,7 @@ use super::{
         Header, //
     }, //
 };
+use core::num::NonZeroU32;
 
 /// Result of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,22 @@ pub(crate) struct Position {
     next: u64,
     oldest: u64,
     generation: Option<u32>,
+    probe_generation: Option<NonZeroU32>,
+}
+
+impl Position {
+    /// Adds the generation in the probes of the peer. [`RecvState`] does not know them.
+    pub(crate) fn with_probe_generation(self, probe_generation: Option<NonZeroU32>) -> Self {
+        Self {
+            probe_generation,
+            ..self
+        }
+    }
+
+    /// Returns the generation in the probes of the peer. `None` if it is unknown.
+    pub(crate) fn probe_generation(&self) -> Option<NonZeroU32> {
+        self.probe_generation
+    }
 }
 
 /// Returns `true` if a sequence number is before another one, modulo 2^64.
@@ -178,6 +195,7 @@ impl RecvState {
             next: self.next,
             oldest: self.oldest,
             generation: self.generation,
+            probe_generation: None,
         }
     }
 

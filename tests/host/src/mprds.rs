@@ -273,6 +273,28 @@ fn another_generation_is_a_restart() {
     }
 }
 
+/// Only the generation is left of a forgotten connection.
+#[test]
+fn a_forgotten_connection_knows_the_generation() {
+    assert_eq!(Mprds::new(PathCount::One, None).peer_generation(), None);
+    let before = with_eight_paths();
+    let c_7_2 = read(C_7_2);
+    assert_eq!(before.peer_generation(), c_7_2.generation);
+    for (now, restarted) in [(c_7_2, false), (read(C_4_9_RESTARTED), true)] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.resume(before.peer_generation());
+        assert_eq!(node.paths(), PathCount::One);
+        assert_eq!(node.incoming(40007), Some(0));
+        assert_eq!(node.shows_restart(&now), restarted);
+        assert_eq!(node.receive(HandshakeKind::Probe, &now), restarted);
+        assert_eq!(node.peer_generation(), now.generation);
+    }
+    let mut node = Mprds::new(PathCount::Eight, None);
+    node.resume(None);
+    assert!(!node.shows_restart(&c_7_2));
+    assert!(!node.receive(HandshakeKind::Probe, &c_7_2));
+}
+
 #[test]
 fn a_silent_peer_is_probed_five_times() {
     let mut node = Mprds::new(PathCount::Eight, None);

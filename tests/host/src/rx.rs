@@ -451,6 +451,12 @@ fn a_position_outlives_the_connection() {
     let mut kept = RecvState::at(rx.position());
     assert!(!kept.is_unused() && kept.ack() == 0);
     assert_eq!(kept.position(), rx.position());
+    // The caller knows it.
+    let generation = std::num::NonZeroU32::new(7);
+    assert_eq!(kept.position().probe_generation(), None);
+    let known = kept.position().with_probe_generation(generation);
+    assert_eq!(known.probe_generation(), generation);
+    assert_eq!(RecvState::at(known).position(), kept.position());
     feed(&mut kept, &update).unwrap();
     assert!(duplicate(feed(&mut kept, &retransmitted(6))));
     assert!(!duplicate(feed(&mut kept, &retransmitted(7))));

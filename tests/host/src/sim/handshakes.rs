@@ -7,6 +7,7 @@ use super::restarts::{arrived_since_restart, crash_amid_traffic};
 use super::tests::{assert_delivered, seeds, SECOND};
 use super::{Brain, Happening, Rng, Weather, World, MS};
 use crate::proto::mprds::{Handshake, HandshakeKind, Mprds, PathCount};
+use crate::proto::rx::Position;
 use crate::proto::wire::{Header, PING_PORT, PROBE_PORT};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -78,6 +79,25 @@ impl Node {
             None => {}
             Some(Negotiation::Rust { has_generation, .. }) => self.negotiate(has_generation),
             Some(Negotiation::C { .. }) => self.negotiate(false),
+        }
+    }
+
+    /// Negotiates again after the connection was forgotten, apart from this position.
+    pub(super) fn negotiate_for_same(&mut self, position: Option<Position>) {
+        if let Some(Negotiation::Rust { has_generation, .. }) = self.negotiation {
+            self.negotiate(has_generation);
+        }
+        if let (Some(Negotiation::Rust { mprds, .. }), Some(it)) = (&mut self.negotiation, position)
+        {
+            mprds.resume(it.probe_generation());
+        }
+    }
+
+    /// Returns the generation in the last handshake of C RDS.
+    pub(super) fn peer_generation(&self) -> Option<NonZeroU32> {
+        match &self.negotiation {
+            Some(Negotiation::Rust { mprds, .. }) => mprds.peer_generation(),
+            _ => None,
         }
     }
 
@@ -233,37 +253,60 @@ fn a_restarted_c_node_is_recognised_by_its_generation() {
 #[test]
 fn retransmissions_of_a_restarted_c_node_are_new() {
     seeds(100, |seed, trace| {
-        let weather = Weather {
-            loss: 0,
-            cm_delay: MS,
-            worker_delay: 0,
-            calm_from: 10 * SECOND,
-            fate: 0,
-        };
-        let node = (seed % 2) as usize;
-        let mut brains = [Brain::rust(), Brain::rust()];
-        brains[node] = Brain::c();
-        let mut world = World::new(seed, weather, brains, trace);
-        world.negotiate();
-        for count in 0..5 {
-            world.at(count * 100 * MS, Happening::Queue { node, len: 64 });
-        }
-        let crash = 2 * SECOND;
-        world.at(crash, Happening::Restart { node });
-        for count in 1..4 {
-            world.at(crash + count, Happening::Queue { node, len: 64 });
-        }
-        // One of them is between the first frame and its arrival.
-        for count in 0..1500 {
-            world.at(crash + 20 * count, Happening::Break { node });
-        }
-        assert!(world.run_until(40 * SECOND), "it never comes to rest");
-        let (crashed, other) = (&world.nodes[node], &world.nodes[1 - node]);
-        assert!(crashed.times_up > 1, "nothing broke");
-        let (old, new) = other.delivered.split_at(5);
-        assert_eq!(old, crashed.sent_before_restart);
-        assert_eq!(new, crashed.sent);
+        retransmissions_are_new(seed, trace, false);
     });
+}
+
+/// Its peer has forgotten the connection meanwhile, but has kept the position.
+#[test]
+fn a_forgotten_connection_takes_retransmissions_of_a_restarted_c_node_for_new_ones() {
+    let positions = Cell::new(0);
+    let runs = seeds(100, |seed, trace| {
+        positions.set(positions.get() + retransmissions_are_new(seed, trace, true));
+    });
+    assert!(runs == 1 || positions.get() > 50);
+}
+
+/// Returns the number of positions that were kept.
+fn retransmissions_are_new(seed: u64, trace: bool, forgets: bool) -> u32 {
+    let weather = Weather {
+        loss: 0,
+        cm_delay: MS,
+        worker_delay: 0,
+        calm_from: 10 * SECOND,
+        fate: 0,
+    };
+    let node = (seed % 2) as usize;
+    let mut brains = [Brain::rust(), Brain::rust()];
+    brains[node] = Brain::c();
+    let mut world = World::new(seed, weather, brains, trace);
+    world.negotiate();
+    for count in 0..5 {
+        world.at(count * 100 * MS, Happening::Queue { node, len: 64 });
+    }
+    let mut crash = 2 * SECOND;
+    world.at(crash, Happening::Restart { node });
+    if forgets {
+        world.at(crash, Happening::Break { node: 1 - node });
+        world.nodes[1 - node].has_room = false;
+        world.looks_until = 6 * SECOND;
+        world.at(crash + 100 * MS, Happening::Look { node: 1 - node });
+        crash = 7 * SECOND;
+    }
+    for count in 1..4 {
+        world.at(crash + count, Happening::Queue { node, len: 64 });
+    }
+    // One of them is between the first frame and its arrival.
+    for count in 0..1500 {
+        world.at(crash + 20 * count, Happening::Break { node });
+    }
+    assert!(world.run_until(40 * SECOND), "it never comes to rest");
+    let (crashed, other) = (&world.nodes[node], &world.nodes[1 - node]);
+    assert!(crashed.times_up > 1, "nothing broke");
+    let (old, new) = other.delivered.split_at(5);
+    assert_eq!(old, crashed.sent_before_restart);
+    assert_eq!(new, crashed.sent);
+    other.positions_kept
 }
 
 /// Restarts a node of this module while C RDS sends and links break. Returns the messages of C RDS

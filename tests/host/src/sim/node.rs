@@ -252,13 +252,12 @@ impl Node {
         let begin_at = self.tx.next_sequence();
         self.tx = SendState::new(AckPolicy::default());
         self.tx.begin_at(begin_at);
-        self.rx = match self.idle_tracker.is_settled() {
-            true => RecvState::new(),
-            false => {
-                self.positions_kept += 1;
-                RecvState::at(self.rx.position())
-            }
-        };
+        let position = self.rx.position();
+        let position = position.with_probe_generation(self.peer_generation());
+        let position = Some(position).filter(|_| !self.idle_tracker.is_settled());
+        self.positions_kept += u32::from(position.is_some());
+        self.rx = position.map_or_else(RecvState::new, RecvState::at);
+        self.negotiate_for_same(position);
         self.brain = Brain::rust();
         self.generation = generation;
         self.idle_tracker = IdleTracker::new();
