@@ -16,6 +16,7 @@ mod dma;
 mod exthdr;
 mod fifo;
 mod ib_private;
+mod mprds;
 mod packed;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;

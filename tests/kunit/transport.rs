@@ -26,6 +26,11 @@ use kernel::{
 
 /// A suite's own transport. It serves all addresses and has no program memory.
 pub(crate) trait WithoutMemory: Send + Sync {
+    /// Returns the kind of the transport that it stands for.
+    fn id(&self) -> TransportId {
+        TransportId::Ib
+    }
+
     /// Returns the pools of its only device.
     fn pools(&self) -> Result<Arc<Pools>>;
 
@@ -35,7 +40,7 @@ pub(crate) trait WithoutMemory: Send + Sync {
 
 impl<T: WithoutMemory> Transport for T {
     fn id(&self) -> TransportId {
-        TransportId::Ib
+        WithoutMemory::id(self)
     }
 
     fn fragment(&self) -> FragmentSize {

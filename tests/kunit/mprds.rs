@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the negotiation of paths with a fake TCP transport.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_mprds)]
+mod suite {
+    use crate::{
+        conn::{
+            xmit::{
+                self,
+                FrameSink, //
+            },
+            Bounds,
+            ConnKey,
+            Connection,
+            Endpoint,
+            EndpointEvent,
+            EndpointProgress,
+            Link,
+            NextStep,
+            Node,
+            RecvFrame,
+            Transports,
+            Tunables,
+            TxQueue, //
+        },
+        kapi::{
+            rdma::{
+                OperationItem,
+                PostError,
+                RejectedOp,
+                SendItem, //
+            },
+            sync::{
+                new_spinlock_bh,
+                Item,
+                OwnedQueue,
+                SpinLockBh, //
+            }, //
+        },
+        kunit::{
+            transport::{
+                self,
+                WithoutMemory, //
+            },
+            wait::eventually, //
+        },
+        proto::{
+            exthdr::SPACE,
+            idle::IdleTimeouts,
+            info::RdmaPath,
+            keepalive::LinkActivity,
+            wire::{
+                Flags,
+                FragmentSize,
+                Header,
+                PING_PORT,
+                PROBE_PORT, //
+            },
+            xmit::LinkRoom, //
+        },
+        recv_pool::{
+            Context,
+            Counters,
+            Limit,
+            PoolShared,
+            Pools,
+            Unmapped, //
+        },
+        socket::{
+            SharedState,
+            TransportId, //
+        }, //
+    };
+    use kernel::{
+        fmt,
+        prelude::*,
+        sync::Arc, //
+    };
+
+    /// Extensions of C RDS: eight paths, a generation, and ports that have the index of the path.
+    const fn of_c(generation: u8) -> [u8; SPACE] {
+        [
+            5, 0, 8, 6, 0, 0, 0, generation, 8, 0, 0, 0, 0, 0, 0, 0, //
+        ]
+    }
+
+    fn probe(sequence: u64, generation: u8) -> Header {
+        Header {
+            sequence,
+            sport: PROBE_PORT,
+            dport: PING_PORT,
+            exthdr: of_c(generation),
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn an_answer_has_the_number_of_paths() -> Result {
+        let bench = Bench::new(0)?;
+        let connection = bench.connect()?;
+        receive(&connection, &probe(1, 1))?;
+        let answer = bench.answer();
+        let answered = bench.counted("send_pong");
+        drop(bench);
+        assert_eq!(answered, 1);
+        let exthdr = answer.map(|it| it.exthdr);
+        assert_eq!(
+            exthdr,
+            Some([5, 0, 1, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        );
+        Ok(())
+    }
+
+    /// The peer acknowledges no answer, so all of them stay in memory.
+    #[test]
+    fn answers_to_probes_are_limited() -> Result {
+        let bench = Bench::new(0)?;
+        let connection = bench.connect()?;
+        for sequence in 1..=5000 {
+            receive(&connection, &probe(sequence, 1))?;
+        }
+        let counts = (
+            bench.counted("send_pong"),
+            bench.counted("send_pong_dropped"),
+        );
+        drop(bench);
+        assert_eq!(counts, (4097, 903));
+        Ok(())
+    }
+
+    /// The position of a forgotten connection has the generation of the peer. So the probe of a
+    /// restarted peer is no duplicate, even if it is marked as sent before.
+    #[test]
+    fn a_restart_is_seen_after_the_connection_was_forgotten() -> Result {
+        let bench = Bench::new(1)?;
+        let connection = bench.connect()?;
+        receive(&connection, &probe(1, 1))?;
+        // So nothing waits for the peer.
+        let ack = Header {
+            ack: bench.answer().ok_or(ENODEV)?.sequence,
+            ..Header::default()
+        };
+        receive(&connection, &ack)?;
+        bench.forget(&connection)?;
+        let connection = bench.connect()?;
+        let again = Header {
+            flags: Flags::RETRANSMITTED,
+            ..probe(1, 1)
+        };
+        receive(&connection, &again)?;
+        let same = (
+            bench.counted("send_pong"),
+            bench.counted("recv_drop_old_seq"),
+        );
+        let restarted = Header {
+            exthdr: of_c(2),
+            ..again
+        };
+        bench.forget(&connection)?;
+        let connection = bench.connect()?;
+        receive(&connection, &restarted)?;
+        let other = (
+            bench.counted("send_pong"),
+            bench.counted("recv_drop_old_seq"),
+        );
+        drop(bench);
+        assert_eq!(same, (1, 1));
+        assert_eq!(other, (2, 1));
+        Ok(())
+    }
+
+    /// Passes the frame of a header to a connection, as a transport does.
+    fn receive(connection: &Arc<Connection>, header: &Header) -> Result {
+        let pools = connection.node.transports.get(TransportId::Tcp);
+        let pools = pools.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
+        let size = pools.recv(FragmentSize::K4);
+        let mut frame = size.alloc(Context::MaySleep).ok_or(ENOMEM)?;
+        let bytes = frame.bytes_mut();
+        header.emit(bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?);
+        let frame = RecvFrame::Stream {
+            buf: &mut Some(frame),
+            len: Header::LEN,
+        };
+        connection.receive(frame, &mut 0).map_err(|_| EINVAL)?;
+        connection.flush_ack();
+        Ok(())
+    }
+
+    /// A node that reaches its peers through [`Wire`]. It forgets an idle connection that is down,
+    /// because it has room for only one.
+    struct Bench {
+        queue: Arc<OwnedQueue>,
+        wire: Arc<Wire>,
+        node: Arc<Node>,
+    }
+
+    impl Bench {
+        fn new(idle_secs: u32) -> Result<Self> {
+            let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
+            let pool_shared = PoolShared {
+                most: Arc::new(Limit::new(16 << 20), GFP_KERNEL)?,
+                counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+                queue: queue.clone(),
+            };
+            let wire = try_pin_init!(Wire {
+                unmapped: Unmapped::new(&pool_shared)?,
+                answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
+                end <- new_spinlock_bh!(None, "rds_kunit_end"),
+            });
+            let wire = Arc::pin_init(wire, GFP_KERNEL)?;
+            let node = Node::new(
+                SharedState::new(queue.clone(), 1 << 20)?,
+                Transports::new().with(wire.clone()),
+                queue.clone(),
+                Arc::new(Tunables::new(), GFP_KERNEL)?,
+                Bounds {
+                    all: 64,
+                    per_peer: 1,
+                },
+                IdleTimeouts::new(idle_secs),
+            )?;
+            Ok(Self { queue, wire, node })
+        }
+
+        /// Returns a connection that is up. The peer has the lower address, so it connects by
+        /// itself if it has something to send.
+        fn connect(&self) -> Result<Arc<Connection>> {
+            let other = transport::key();
+            let key = ConnKey {
+                laddr: other.faddr,
+                faddr: other.laddr,
+                transport: TransportId::Tcp,
+                ..other
+            };
+            let pools = self.wire.unmapped.pools();
+            let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
+            if !connection.want_for_peer() {
+                return Err(EINVAL);
+            }
+            self.queue.flush();
+            connection.note_first_frame(false);
+            Ok(connection)
+        }
+
+        /// Ends the link, and waits until the idle connection is forgotten. After a reset the
+        /// connection would come up again, and would be forgotten without its position later.
+        fn forget(&self, connection: &Arc<Connection>) -> Result {
+            let end = self.wire.end.lock().take();
+            end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
+            connection.wake_worker();
+            eventually(|| connection.has_ended())
+        }
+
+        /// Returns the header of the last answer.
+        fn answer(&self) -> Option<Header> {
+            *self.wire.answer.lock()
+        }
+
+        /// Returns the value of a counter of the node.
+        fn counted(&self, name: &str) -> u64 {
+            transport::counted(&self.node, name)
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            self.node.stop();
+        }
+    }
+
+    /// A transport whose links take all frames.
+    #[pin_data]
+    struct Wire {
+        unmapped: Unmapped,
+        #[pin]
+        answer: SpinLockBh<Option<Header>>,
+        /// Progress of the last endpoint.
+        #[pin]
+        end: SpinLockBh<Option<Arc<EndpointProgress>>>,
+    }
+
+    impl WithoutMemory for Wire {
+        fn id(&self) -> TransportId {
+            TransportId::Tcp
+        }
+
+        fn pools(&self) -> Result<Arc<Pools>> {
+            Ok(self.unmapped.pools().clone())
+        }
+
+        fn prepare(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+            let progress = Arc::new(EndpointProgress::new(), GFP_KERNEL)?;
+            // The result is set before any thread waits for it.
+            progress.set(EndpointEvent::StepDone);
+            drop(self.end.lock().replace(progress.clone()));
+            Ok(KBox::new(
+                WireEnd {
+                    wire: self,
+                    progress,
+                },
+                GFP_KERNEL,
+            )?)
+        }
+    }
+
+    struct WireEnd {
+        wire: Arc<Wire>,
+        progress: Arc<EndpointProgress>,
+    }
+
+    impl Endpoint for WireEnd {
+        fn progress(&self) -> &EndpointProgress {
+            &self.progress
+        }
+
+        fn next_step(&mut self) -> Result<NextStep> {
+            self.progress.set(EndpointEvent::Prepared);
+            Ok(NextStep::Begun)
+        }
+
+        fn connect(&mut self) -> Result {
+            self.progress.set(EndpointEvent::Established);
+            Ok(())
+        }
+
+        fn link(&self) -> Option<Arc<dyn Link>> {
+            Some(self.wire.clone())
+        }
+    }
+
+    impl Link for Wire {
+        fn fragment(&self) -> FragmentSize {
+            FragmentSize::K4
+        }
+
+        fn path(&self) -> RdmaPath {
+            RdmaPath::default()
+        }
+
+        fn show(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Ok(())
+        }
+
+        fn announce(&self, _: &Connection) {}
+
+        fn activity(&self) -> LinkActivity {
+            LinkActivity::default()
+        }
+
+        fn give_up(&self) {}
+
+        fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+            if xmit::transmit(connection, queue, || WireFrames(self)).is_err() {
+                connection.note_failure("frame", EIO);
+            }
+        }
+    }
+
+    /// Access of a transmission to a [`Wire`].
+    struct WireFrames<'a>(&'a Wire);
+
+    impl FrameSink for WireFrames<'_> {
+        fn room(&self) -> LinkRoom {
+            LinkRoom {
+                room: 64,
+                in_flight: 0,
+                report_every: 64,
+                reads: None,
+            }
+        }
+
+        fn fragment(&self) -> FragmentSize {
+            FragmentSize::K4
+        }
+
+        fn pools(&self) -> &Pools {
+            self.0.unmapped.pools()
+        }
+
+        fn awaits_first_frame(&self) -> bool {
+            false
+        }
+
+        fn serves_reads(&self) -> bool {
+            false
+        }
+
+        fn push(&mut self, item: SendItem, _: bool) -> Result {
+            let header = item.buf.bytes().first_chunk().ok_or(EINVAL)?;
+            let header = Header::parse(header).map_err(|_| EINVAL)?;
+            if (header.sport, header.dport) == (PING_PORT, PROBE_PORT) {
+                *self.0.answer.lock() = Some(header);
+            }
+            Ok(())
+        }
+
+        fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
+            Err((item, PostError::Never))
+        }
+
+        fn resume_later(&mut self) {}
+
+        fn await_buffer(&mut self, _: u32) {}
+
+        fn flush(self) -> Result {
+            Ok(())
+        }
+    }
+}
