@@ -341,6 +341,7 @@ impl TcpContext {
     /// node have a socket, so new ones have little. Fails only with `ENOMEM`. May sleep.
     ///
     /// Each part may be in several pieces, and has `__GFP_NOWARN`: nothing depends on it.
+    #[cold]
     fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
         reader.grow()?;
         writer.grow()?;
