@@ -11,6 +11,12 @@
 //! The size of a pool is limited; an allocation beyond the limit is refused and counted. Unused
 //! memory returns to the kernel after a while, or at once when the kernel asks for it.
 //!
+//! A pool may have several arenas. Each CPU takes buffers from one of them, so that CPUs with
+//! different arenas do not write the same cache lines for each message that they send. A buffer
+//! returns to the arena that it comes from, and the CPU that drops it takes the lock there. A
+//! CPU takes from the arenas of others when its own gets no memory at once, and the page allocator
+//! tries hard only if these have none. The limit is that of all arenas together.
+//!
 //! [`Arena`] implements slots, shards and mappings. This file is the policy.
 //!
 //! # Ownership
@@ -34,6 +40,7 @@ use crate::kapi::{
     sync::OwnedQueue, //
 };
 use kernel::{
+    cpu::CpuId,
     fmt,
     page::PAGE_SIZE,
     prelude::*,
@@ -59,6 +66,15 @@ pub(crate) enum Context {
     Atomic,
 }
 
+/// Effort to get memory for a shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// The smallest order is not tried, so there is no reclaim and no use of reserves.
+    Easy,
+    /// The page allocator may try hard for the smallest order.
+    Hard,
+}
+
 /// Page orders of shards in the order of preference: 64 KiB to 8 KiB.
 pub(crate) const SHARD_ORDERS: &[u32] = &[4, 3, 2, 1];
 
@@ -72,11 +88,20 @@ pub(crate) struct PoolConfig {
     pub(crate) buf_size: u32,
     /// Page orders of shards, preferred ones first. The smallest must hold a buffer.
     pub(crate) orders: &'static [u32],
+    /// Number of arenas, a power of two.
+    pub(crate) arenas: usize,
+}
+
+/// Returns the number of this CPU. The caller may be moved to another one at any time.
+#[inline]
+fn current_cpu() -> usize {
+    CpuId::current().as_u32() as usize
 }
 
 /// Statistics of a [`Pool`].
 #[cfg(rds_kunit)]
 pub(crate) struct PoolStats {
+    pub(crate) arenas: usize,
     pub(crate) arena: ArenaStats,
     pub(crate) refused: u64,
     pub(crate) failed: u64,
@@ -85,7 +110,8 @@ pub(crate) struct PoolStats {
 
 /// A pool of equal buffers.
 pub(crate) struct Pool {
-    arena: Arc<Arena>,
+    /// All have buffers of the same size, for the same domain.
+    arenas: KVec<Arc<Arena>>,
     config: PoolConfig,
     smallest: u32,
     limit: Arc<Limit>,
@@ -102,10 +128,11 @@ pub(crate) struct Pool {
 
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let arena = self.arena.stats();
+        let arena = self.arena_stats();
         f.write_fmt(fmt!(
-            "buffer={} in_use={} most_in_use={} bytes={} limit={} shards={} empty_shards={} foreign_shards={}",
+            "buffer={} arenas={} in_use={} most_in_use={} bytes={} limit={} shards={} empty_shards={} foreign_shards={}",
             self.config.buf_size,
+            self.arenas.len(),
             arena.in_use,
             arena.high_water,
             arena.bytes,
@@ -125,7 +152,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// - `EINVAL` if the smallest shard cannot hold a buffer.
+    /// - `EINVAL` if the smallest shard cannot hold a buffer, or for a wrong number of arenas.
     /// - `ENOMEM`
     ///
     /// # Context
@@ -140,11 +167,12 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         let smallest = config.orders.iter().copied().min().ok_or(EINVAL)?;
         let smallest_bytes = PAGE_SIZE.checked_shl(smallest).ok_or(EINVAL)?;
-        if config.buf_size == 0 || config.buf_size as usize > smallest_bytes {
+        let fits = (1..=smallest_bytes).contains(&(config.buf_size as usize));
+        if !fits || !config.arenas.is_power_of_two() {
             return Err(EINVAL);
         }
         let this = Self {
-            arena: Arena::new(pd, queue, config.buf_size)?,
+            arenas: Arena::several(config.arenas, pd, queue, config.buf_size)?,
             config,
             smallest,
             limit,
@@ -165,19 +193,56 @@ impl Pool {
         self.alloc_leaving(0, context)
     }
 
-    /// Returns a buffer like [`Self::alloc`], but leaves `spare` free ones to other callers.
+    /// Returns a buffer like [`Self::alloc`], but leaves `spare` free ones of the pool to other
+    /// callers.
     pub(crate) fn alloc_leaving(&self, spare: usize, context: Context) -> Option<BufMut> {
+        self.alloc_on(current_cpu(), spare, context)
+    }
+
+    /// Returns a buffer like [`Self::alloc_leaving`] on `cpu`.
+    #[inline]
+    pub(crate) fn alloc_on(&self, cpu: usize, spare: usize, context: Context) -> Option<BufMut> {
+        let own = self.arena_of(cpu)?;
         loop {
-            let buf = Arena::take_one_leaving(&self.arena, spare);
-            if buf.is_some() || self.grow(context).is_err() {
-                return buf;
+            if let Some(buf) = Arena::take_one_leaving(own, spare) {
+                return Some(buf);
+            }
+            if self.arenas.len() > 1 {
+                if self.grow(own, context, Effort::Easy).is_ok() {
+                    continue;
+                }
+                if let Some(buf) = self.take_leaving(spare) {
+                    return Some(buf);
+                }
+            }
+            if let Err(why) = self.grow(own, context, Effort::Hard) {
+                self.count(why);
+                return None;
             }
         }
     }
 
     /// Returns a free buffer. The pool does not grow.
-    pub(super) fn take(&self) -> Option<BufMut> {
-        Arena::take_one(&self.arena)
+    pub(crate) fn take(&self) -> Option<BufMut> {
+        self.arenas.iter().find_map(Arena::take_one)
+    }
+
+    /// Returns a free buffer of any arena if all arenas together have more than `spare`.
+    #[cold]
+    fn take_leaving(&self, spare: usize) -> Option<BufMut> {
+        // Callers that get none must not hold a spare buffer, which a frame may need, for a moment.
+        if self.arena_stats().free() <= spare {
+            return None;
+        }
+        let buf = self.take()?;
+        // Checked with the buffer in hand, so that concurrent callers do not leave less together.
+        (self.arena_stats().free() >= spare).then_some(buf)
+    }
+
+    /// Returns the arena from which `cpu` takes buffers. There always is one.
+    #[inline]
+    fn arena_of(&self, cpu: usize) -> Option<&Arc<Arena>> {
+        self.arenas.get(cpu & self.arenas.len().wrapping_sub(1))
     }
 
     /// Allows a work item to make the pool grow again, see [`Context::Worker`].
@@ -199,8 +264,8 @@ impl Pool {
     ///
     /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn make_room(&self, context: Context) -> Result<(), GrowError> {
-        match self.arena.stats().free() {
-            0 => self.grow(context),
+        match self.arena_stats().free() {
+            0 => self.add_shard(context),
             _ => Ok(()),
         }
     }
@@ -215,14 +280,16 @@ impl Pool {
     ///
     /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
     pub(crate) fn add_shard(&self, context: Context) -> Result<(), GrowError> {
-        self.grow(context)?;
+        let own = self.arena_of(current_cpu()).ok_or(GrowError::Revoked)?;
+        self.grow(own, context, Effort::Hard)
+            .inspect_err(|why| self.count(*why))?;
         // Perhaps nobody uses it. So no buffer returns that would cause a check.
-        self.arena.watch_if_needed();
+        own.watch_if_needed();
         Ok(())
     }
 
     /// Adds up to `want` buffers to `out`, as far as it has room, and returns their number. The
-    /// pool's lock is taken once unless a shard is missing.
+    /// lock of an arena is taken once unless a shard is missing.
     ///
     /// # Errors
     ///
@@ -234,20 +301,26 @@ impl Pool {
         out: &mut Batch,
     ) -> Result<usize, GrowError> {
         let want = want.min(out.room());
-        let mut got = Arena::take(&self.arena, want, out);
+        let own = self.arena_of(current_cpu()).ok_or(GrowError::Revoked)?;
+        let mut got = Arena::take(own, want, out);
         while got < want {
-            match self.grow(context) {
+            match self.grow(own, context, Effort::Hard) {
                 Ok(()) => {}
-                Err(why) if got == 0 => return Err(why),
-                Err(_) => break,
+                Err(why) => {
+                    self.count(why);
+                    if got == 0 {
+                        return Err(why);
+                    }
+                    break;
+                }
             }
-            got = got.saturating_add(Arena::take(&self.arena, want.saturating_sub(got), out));
+            got = got.saturating_add(Arena::take(own, want.saturating_sub(got), out));
         }
         Ok(got)
     }
 
-    /// Adds a shard of the first available order.
-    fn grow(&self, context: Context) -> Result<(), GrowError> {
+    /// Adds a shard of the first available order to an arena.
+    fn grow(&self, arena: &Arena, context: Context, effort: Effort) -> Result<(), GrowError> {
         if context == Context::Worker && self.exhausted.load(Relaxed) {
             return Err(GrowError::Exhausted);
         }
@@ -255,7 +328,10 @@ impl Pool {
         let limit = self.limit.bytes();
         let mut why = GrowError::NoMemory;
         for order in self.config.orders {
-            match self.grow_by(*order, limit, may_sleep) {
+            if effort == Effort::Easy && *order == self.smallest {
+                break;
+            }
+            match self.grow_by(arena, *order, limit, may_sleep) {
                 Ok(()) => {
                     let fallback = Some(order) != self.config.orders.first();
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
@@ -266,25 +342,37 @@ impl Pool {
                 Err(error) => why = error,
             }
         }
-        let counter = match why {
-            GrowError::Limit => &self.counters.refused,
-            _ => &self.counters.failed,
-        };
-        counter.fetch_add(1, Relaxed);
-        if context == Context::Worker && why == GrowError::NoMemory {
+        if effort == Effort::Hard && context == Context::Worker && why == GrowError::NoMemory {
             self.exhausted.store(true, Relaxed);
         }
         Err(why)
     }
 
-    /// Adds a shard of this order.
+    /// Counts an allocation that got less than requested.
+    #[cold]
+    fn count(&self, why: GrowError) {
+        let counter = match why {
+            GrowError::Limit => &self.counters.refused,
+            GrowError::NoMemory => &self.counters.failed,
+            GrowError::Exhausted | GrowError::Revoked => return,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Adds a shard of this order to an arena.
     #[inline]
-    fn grow_by(&self, order: u32, limit: usize, may_sleep: bool) -> Result<(), GrowError> {
+    fn grow_by(
+        &self,
+        arena: &Arena,
+        order: u32,
+        limit: usize,
+        may_sleep: bool,
+    ) -> Result<(), GrowError> {
         #[cfg(rds_kunit)]
         if order >= self.scarce.load(Relaxed) {
             return Err(GrowError::NoMemory);
         }
-        self.arena.grow(order, self.smallest, limit, may_sleep)
+        arena.grow(order, self.smallest, limit, may_sleep)
     }
 
     /// Lets the pool find no memory in pieces of this page order and larger ones. `u32::MAX` ends
@@ -294,14 +382,17 @@ impl Pool {
         self.scarce.store(order, Relaxed);
     }
 
+    /// Returns the sums of the statistics of all arenas.
     pub(crate) fn arena_stats(&self) -> ArenaStats {
-        self.arena.stats()
+        let mut sums = ArenaStats::default();
+        self.arenas.iter().for_each(|arena| sums.add(arena.stats()));
+        sums
     }
 
     /// Returns `true` if the queue pairs of this pool's device can use `buf`.
     #[inline]
     pub(crate) fn reaches(&self, buf: &BufMut) -> bool {
-        buf.is_for(&self.arena)
+        self.arenas.first().is_some_and(|arena| buf.is_for(arena))
     }
 
     /// Returns the bytes that [`Self::trim`] could free.
@@ -309,8 +400,12 @@ impl Pool {
     /// A pool beyond its limit, which was lowered, cannot grow. So it keeps an empty shard: its
     /// buffers may be those that messages have left to frames.
     pub(super) fn trimmable(&self) -> usize {
-        let bytes = self.arena.trimmable();
-        match self.arena.stats().bytes > self.limit.bytes() {
+        let bytes = self
+            .arenas
+            .iter()
+            .map(|arena| arena.trimmable())
+            .sum::<usize>();
+        match self.arena_stats().bytes > self.limit.bytes() {
             true => bytes.saturating_sub(SHARD_BYTES),
             false => bytes,
         }
@@ -322,7 +417,10 @@ impl Pool {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn trim(&self, want: usize) -> usize {
-        self.arena.trim(want.min(self.trimmable()))
+        let want = want.min(self.trimmable());
+        self.arenas.iter().fold(0, |freed: usize, arena| {
+            freed.saturating_add(arena.trim(want.saturating_sub(freed)))
+        })
     }
 
     /// Frees memory that was unused since the last call.
@@ -332,13 +430,14 @@ impl Pool {
     /// Any context except hard interrupt.
     #[cfg(rds_kunit)]
     pub(crate) fn reap(&self) {
-        self.arena.reap();
+        self.arenas.iter().for_each(|arena| arena.reap());
     }
 
     #[cfg(rds_kunit)]
     pub(crate) fn stats(&self) -> PoolStats {
         PoolStats {
-            arena: self.arena.stats(),
+            arenas: self.arenas.len(),
+            arena: self.arena_stats(),
             refused: self.counters.refused.load(Relaxed),
             failed: self.counters.failed.load(Relaxed),
             fallbacks: self.counters.fallbacks.load(Relaxed),
@@ -351,7 +450,7 @@ impl Pool {
     ///
     /// Any context except hard interrupt.
     pub(super) fn is_revoked(&self) -> bool {
-        self.arena.is_revoked()
+        self.arenas.first().is_some_and(|arena| arena.is_revoked())
     }
 
     /// Revokes the pool before its device is removed. Afterwards nothing is mapped, and allocations
@@ -365,6 +464,6 @@ impl Pool {
     ///
     /// Process context.
     pub(crate) fn revoke(&self) -> Result {
-        self.arena.revoke()
+        self.arenas.iter().try_for_each(|arena| arena.revoke())
     }
 }

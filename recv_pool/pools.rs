@@ -25,6 +25,7 @@ use crate::{
     }, //
 };
 use kernel::{
+    cpu::nr_cpu_ids,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
@@ -40,6 +41,16 @@ const SHORT: [u32; 3] = [256, 1088, 2176];
 /// Buffers of each pool for sending that are left when messages have taken all others. Frames that
 /// need a buffer use them one after the other, so queued messages always get on.
 const SPARE: usize = 2;
+
+/// Maximum number of arenas of a pool for sending. Each keeps an empty shard.
+const MAX_ARENAS: u32 = 16;
+
+/// Returns the number of arenas of a pool for sending: one for each CPU, up to [`MAX_ARENAS`].
+/// Beyond that, every 16th CPU shares one. CPUs that share none write no common cache line to take
+/// a buffer.
+fn arenas_for_sending() -> usize {
+    nr_cpu_ids().min(MAX_ARENAS).next_power_of_two() as usize
+}
 
 /// Returns the size of a buffer for a whole fragment, in bytes. Each comment has the number of
 /// buffers in a shard of 64 KiB.
@@ -140,18 +151,28 @@ impl Pools {
         unmapped: Option<Arc<Pools>>,
         shared: &PoolShared,
     ) -> Result<Arc<Self>> {
-        let pool = |buf_size, orders| {
-            let config = PoolConfig { buf_size, orders };
+        let pool = |buf_size, orders, arenas| {
+            let config = PoolConfig {
+                buf_size,
+                orders,
+                arenas,
+            };
             let (queue, most) = (shared.queue.clone(), shared.most.clone());
             Pool::new(pd, Some(queue), most, shared.counters.clone(), config)
         };
         let [a, b, c] = SHORT;
-        let short = |buf_size| pool(buf_size, SHARD_ORDERS);
+        // Each arena keeps an empty shard, which would hold bounce buffers that others need.
+        let arenas = match pd.and_then(|pd| pd.device().bounce_bounds()) {
+            Some(_) => 1,
+            None => arenas_for_sending(),
+        };
+        let short = |buf_size| pool(buf_size, SHARD_ORDERS, arenas);
         Ok(Arc::new(
             Self {
-                recv: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
+                // Device workers fill the rings, many buffers at a time.
+                recv: BySize::try_new(|size| pool(buf_size(size), orders(size), 1))?,
                 short: [short(a)?, short(b)?, short(c)?],
-                large: BySize::try_new(|size| pool(buf_size(size), orders(size)))?,
+                large: BySize::try_new(|size| pool(buf_size(size), orders(size), arenas))?,
                 unmapped,
                 counters: shared.counters.clone(),
             },

@@ -21,7 +21,7 @@
 
 use super::{
     arena_stats::ArenaStats,
-    bounce::ArenaBounced,
+    bounce::ArenaAccount,
     device::IbDevice,
     domain::Domain,
     pd::Pd,
@@ -74,7 +74,7 @@ const QUIET_MS: u32 = 5000;
 /// Reason why an arena did not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GrowError {
-    /// The limit of the arena, or one of bounce buffers, is reached.
+    /// The limit of the arena and those that share it, or one of bounce buffers, is reached.
     Limit,
     /// No memory of this size is available.
     NoMemory,
@@ -145,6 +145,7 @@ struct Lists {
     watched: bool,
     /// NUMA node of the device. Negative if there is none.
     node: i32,
+    account: Arc<ArenaAccount>,
     stats: ArenaStats,
 }
 
@@ -217,6 +218,7 @@ impl Lists {
     fn forget(&mut self, bytes: usize) {
         self.stats.shards = self.stats.shards.wrapping_sub(1);
         self.stats.bytes = self.stats.bytes.wrapping_sub(bytes);
+        self.account.release(bytes);
     }
 
     /// Subtracts a shard that leaves the arena from the statistics.
@@ -325,7 +327,7 @@ pub(crate) struct Arena {
     /// Size of a buffer, in bytes.
     buf_size: u32,
     domain: Option<Arc<Domain>>,
-    bounced: Arc<ArenaBounced>,
+    account: Arc<ArenaAccount>,
     /// Work queue of the checks for unneeded empty shards.
     queue: Option<Arc<OwnedQueue>>,
     #[pin]
@@ -348,17 +350,48 @@ impl WorkItem<0> for Arena {
 }
 
 impl Arena {
-    /// Creates an arena without shards, for buffers of `buf_size` bytes and queue pairs of `pd`.
-    ///
-    /// Without `pd` its buffers cannot be posted. Without `queue` empty shards stay until a trim.
+    /// Creates an arena like [`Self::several`], with limits of its own.
     ///
     /// # Context
     ///
     /// May sleep.
+    #[cfg(rds_kunit)]
     pub(crate) fn new(
         pd: Option<&Pd>,
         queue: Option<Arc<OwnedQueue>>,
         buf_size: u32,
+    ) -> Result<Arc<Self>> {
+        Self::with_account(pd, queue, buf_size, ArenaAccount::new()?)
+    }
+
+    /// Creates `count` arenas without shards, for buffers of `buf_size` bytes and queue pairs of
+    /// `pd`. They share their limits.
+    ///
+    /// Without `pd` their buffers cannot be posted. Without `queue` empty shards stay until a trim.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn several(
+        count: usize,
+        pd: Option<&Pd>,
+        queue: Option<Arc<OwnedQueue>>,
+        buf_size: u32,
+    ) -> Result<KVec<Arc<Self>>> {
+        let account = ArenaAccount::new()?;
+        let mut arenas = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            let arena = Self::with_account(pd, queue.clone(), buf_size, account.clone())?;
+            arenas.push(arena, GFP_KERNEL)?;
+        }
+        Ok(arenas)
+    }
+
+    fn with_account(
+        pd: Option<&Pd>,
+        queue: Option<Arc<OwnedQueue>>,
+        buf_size: u32,
+        account: Arc<ArenaAccount>,
     ) -> Result<Arc<Self>> {
         const NO_NODE: i32 = -1;
         let lists = Lists {
@@ -375,16 +408,16 @@ impl Arena {
             idle: 0,
             watched: false,
             node: pd.map_or(NO_NODE, |pd| pd.device().numa_node()),
+            account: account.clone(),
             stats: ArenaStats::default(),
         };
-        let bounced = ArenaBounced::new()?;
         // INVARIANT: There are no shards in `lists`.
         Arc::pin_init(
             pin_init!(Self {
                 lists <- new_spinlock_bh!(lists, "rdma_arena"),
                 buf_size,
                 domain: pd.map(|pd| pd.domain().clone()),
-                bounced,
+                account,
                 queue,
                 watch <- kernel::new_delayed_work!("rdma_arena"),
             }),
@@ -434,6 +467,7 @@ impl Arena {
     }
 
     /// Adds a shard of page order `order`, unless all shards together would exceed `limit` bytes.
+    /// These include the shards of arenas that share their limits with this one.
     /// The page allocator only tries hard for the order `smallest`.
     ///
     /// # Context
@@ -449,14 +483,13 @@ impl Arena {
         let bytes = shard_bytes(order);
         let (node, device) = {
             let mut lists = self.lists.lock();
-            let total = lists.stats.bytes.saturating_add(bytes);
             if lists.revoked {
                 return Err(GrowError::Revoked);
             }
-            if total > limit {
+            if !self.account.reserve(bytes, limit) {
                 return Err(GrowError::Limit);
             }
-            lists.stats.bytes = total;
+            lists.stats.bytes = lists.stats.bytes.wrapping_add(bytes);
             lists.stats.shards = lists.stats.shards.wrapping_add(1);
             (lists.node, lists.device.clone())
         };
@@ -468,7 +501,7 @@ impl Arena {
             node,
             may_sleep,
             target: self.domain.as_ref().zip(device),
-            bounced: &self.bounced,
+            account: &self.account,
         });
         let mut lists = self.lists.lock();
         match shard {

@@ -12,7 +12,8 @@ pub(crate) struct ArenaStats {
     pub(crate) slots: usize,
     /// Number of buffers that are not free.
     pub(crate) in_use: usize,
-    /// Maximum of [`Self::in_use`] so far.
+    /// Maximum of [`Self::in_use`] so far. For several arenas the sum of their maxima, which they
+    /// may have reached at different times. It is an upper bound then.
     pub(crate) high_water: usize,
     /// Number of shards without a used buffer.
     pub(crate) empty: usize,
@@ -25,5 +26,21 @@ impl ArenaStats {
     #[inline]
     pub(crate) fn free(&self) -> usize {
         self.slots.wrapping_sub(self.in_use)
+    }
+
+    /// Adds the statistics of another arena.
+    pub(crate) fn add(&mut self, other: Self) {
+        let sums = [
+            (&mut self.shards, other.shards),
+            (&mut self.bytes, other.bytes),
+            (&mut self.slots, other.slots),
+            (&mut self.in_use, other.in_use),
+            (&mut self.high_water, other.high_water),
+            (&mut self.empty, other.empty),
+            (&mut self.foreign, other.foreign),
+        ];
+        for (sum, number) in sums {
+            *sum = sum.wrapping_add(number);
+        }
     }
 }

@@ -26,7 +26,7 @@ impl BounceBounds {
         }
     }
 
-    /// Returns the maximum for the shards of one arena, in bytes.
+    /// Returns the maximum for the shards of the arenas of one pool, in bytes.
     pub(crate) const fn arena(self) -> usize {
         self.total / 8
     }
@@ -41,10 +41,10 @@ impl BounceBounds {
         self.total / 8 * 3
     }
 
-    /// Returns `true` if an arena with `own` bytes of bounce buffers may take `more`. All arenas,
-    /// with this one, have `held` bytes.
+    /// Returns `true` if a pool whose arenas have `own` bytes of bounce buffers may take `more`.
+    /// All arenas, with these, have `held` bytes.
     ///
-    /// An arena takes no more than it leaves to others. Otherwise a few arenas would exhaust the
+    /// A pool takes no more than it leaves to others. Otherwise a few pools would exhaust the
     /// bounce buffers, and a device whose receives need many could not send.
     pub(crate) const fn has_room(self, own: usize, held: usize, more: usize) -> bool {
         let own = own.saturating_add(more);

@@ -7,7 +7,7 @@
 
 use super::{
     bounce::{
-        ArenaBounced,
+        ArenaAccount,
         Bounced, //
     },
     bounce_bounds::BounceBounds,
@@ -94,8 +94,8 @@ pub(super) struct ShardMapping {
 impl ShardMapping {
     /// Maps `len` bytes at `memory`.
     ///
-    /// If that takes a bounce buffer, it is charged to `arena`, unless `charged` already has the
-    /// charge. Without `arena` it is not counted.
+    /// If that takes a bounce buffer, it is charged to `account`, unless `charged` already has the
+    /// charge. Without `account` it is not counted.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl ShardMapping {
         device: ARef<IbDevice>,
         memory: NonNull<u8>,
         len: usize,
-        arena: Option<&Arc<ArenaBounced>>,
+        account: Option<&Arc<ArenaAccount>>,
         charged: Option<Bounced>,
     ) -> Result<Self> {
         let mut address = 0;
@@ -132,10 +132,10 @@ impl ShardMapping {
         // SAFETY: The device is registered, and the mapping belongs to it.
         let total =
             unsafe { bindings::rds_rust_ib_dma_bounce_bytes(this.device.as_raw(), address) };
-        match (BounceBounds::new(total), arena) {
+        match (BounceBounds::new(total), account) {
             (None, _) => this.bounced = None,
-            (Some(bounds), Some(arena)) if this.bounced.is_none() => {
-                let charged = Bounced::charge(arena, len, bounds);
+            (Some(bounds), Some(account)) if this.bounced.is_none() => {
+                let charged = Bounced::charge(account, len, bounds);
                 this.bounced = Some(charged.ok_or(ENOSPC)?);
             }
             (Some(_), _) => {}
@@ -229,7 +229,7 @@ pub(super) struct ShardSpec<'a> {
     /// Domain and device of the mapping.
     pub(super) target: Option<(&'a Arc<Domain>, ARef<IbDevice>)>,
     /// Account for the bounce buffer, if the mapping needs one.
-    pub(super) bounced: &'a Arc<ArenaBounced>,
+    pub(super) account: &'a Arc<ArenaAccount>,
 }
 
 /// Returns the size of a shard of this page order, in bytes.
@@ -266,16 +266,17 @@ impl Shard {
             .and_then(|(_, device)| device.bounce_bounds());
         // Without room, nothing is allocated and copied only to find that out.
         let charged = match bounds {
-            Some(bounds) => Some(Bounced::charge(spec.bounced, len, bounds).ok_or(ENOSPC)?),
+            Some(bounds) => Some(Bounced::charge(spec.account, len, bounds).ok_or(ENOSPC)?),
             None => None,
         };
+        let memory =
+            ShardMemory::new(spec.node, spec.order, spec.smallest, spec.may_sleep).ok_or(ENOMEM)?;
+        // After the pages, as this may reclaim memory. Without pages there is no reason to.
         let mut refs = KVec::with_capacity(slots as usize, flags)?;
         for _ in 0..slots {
             refs.push_within_capacity(Refcount::new(0))
                 .map_err(|_| ENOMEM)?;
         }
-        let memory =
-            ShardMemory::new(spec.node, spec.order, spec.smallest, spec.may_sleep).ok_or(ENOMEM)?;
         let (start, mut address) = (memory.ptr, 0);
         let (domain, device) = match spec.target {
             None => (ptr::null(), None),
@@ -284,7 +285,7 @@ impl Shard {
         let map = |device| -> Result<ShardMapping> {
             // SAFETY: The memory belongs to the shard, which drops the mapping before it. This also
             // holds if the initialisation fails.
-            unsafe { ShardMapping::new(device, start, len, Some(spec.bounced), charged) }
+            unsafe { ShardMapping::new(device, start, len, Some(spec.account), charged) }
         };
         // INVARIANT: All slots are free.
         ListArc::pin_init(

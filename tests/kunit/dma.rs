@@ -12,16 +12,19 @@ use kernel::prelude::*;
 #[kunit_tests(rds_dma)]
 mod suite {
     use crate::{
-        kapi::rdma::{
-            stub::{
-                MappedBuf,
-                StubDevice,
-                StubQp,
-                ANY_NODE, //
+        kapi::{
+            rdma::{
+                stub::{
+                    MappedBuf,
+                    StubDevice,
+                    StubQp,
+                    ANY_NODE, //
+                },
+                BufMut,
+                GrowError,
+                Pd, //
             },
-            BufMut,
-            GrowError,
-            Pd, //
+            sync::OwnedQueue, //
         },
         recv_pool::{
             Batch,
@@ -30,10 +33,14 @@ mod suite {
             Limit,
             Pool,
             PoolConfig,
+            PoolShared,
+            Pools,
+            Unmapped,
             SHARD_ORDERS, //
         }, //
     };
     use kernel::{
+        cpu::nr_cpu_ids,
         prelude::*,
         sync::Arc, //
     };
@@ -77,6 +84,7 @@ mod suite {
         let config = PoolConfig {
             buf_size: SIZE,
             orders: SHARD_ORDERS,
+            arenas: 1,
         };
         let limit = Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?;
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
@@ -213,6 +221,25 @@ mod suite {
         drop(pools);
         bounced.pool.trim(usize::MAX);
         assert!(bounced.alloc().is_ok());
+        Ok(())
+    }
+
+    /// Each arena keeps an empty shard. Idle ones must not take the bounce buffers of others.
+    #[test]
+    fn pools_with_bounce_buffers_have_one_arena() -> Result {
+        for bench in Bench::both()? {
+            let pool_shared = PoolShared {
+                most: Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?,
+                counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+                queue: Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?,
+            };
+            let unmapped = Unmapped::new(&pool_shared)?;
+            let pools = Pools::new(&bench.pd, unmapped.pools().clone(), &pool_shared)?;
+            let several = pools.named().any(|(_, pool)| pool.stats().arenas > 1);
+            let bounces = bench.stub.bounce_bytes() > 0;
+            // One arena is enough for one CPU.
+            assert_eq!(several, !bounces && nr_cpu_ids() > 1);
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! KUnit suites, which run when the module is loaded.
 
 mod alloc;
+mod arenas;
 #[cfg(rds_kunit_iommu)]
 mod atomics;
 mod cm_event;

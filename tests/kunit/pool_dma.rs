@@ -291,6 +291,7 @@ mod suite {
         let config = PoolConfig {
             buf_size: ring.size,
             orders: SHARD_ORDERS,
+            arenas: 1,
         };
         let limit = Arc::new(Limit::new(usize::MAX), GFP_KERNEL)?;
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;

@@ -453,6 +453,15 @@ mod suite {
 
     #[test]
     fn sizes_that_cannot_work() -> Result {
+        let config = |arenas| PoolConfig {
+            buf_size: SIZE,
+            orders: SHARD_ORDERS,
+            arenas,
+        };
+        for arenas in [0, 3] {
+            let limit = Arc::new(Limit::new(SHARD), GFP_KERNEL)?;
+            assert!(pool_of(config(arenas), limit).is_err());
+        }
         assert!(pool(SIZE, SHARD, &[]).is_err());
         assert!(pool(0, SHARD, &[4]).is_err());
         // The smallest shard has no room for a buffer.
@@ -469,8 +478,16 @@ mod suite {
     }
 
     fn pool_within(buf_size: u32, limit: Arc<Limit>, orders: &'static [u32]) -> Result<Arc<Pool>> {
+        let config = PoolConfig {
+            buf_size,
+            orders,
+            arenas: 1,
+        };
+        pool_of(config, limit)
+    }
+
+    fn pool_of(config: PoolConfig, limit: Arc<Limit>) -> Result<Arc<Pool>> {
         let counters = Arc::new(Counters::new(), GFP_KERNEL)?;
-        let config = PoolConfig { buf_size, orders };
         Pool::new(None, None, limit, counters, config)
     }
 

@@ -48,8 +48,9 @@ def test_pools(node, tools):
     pools = view(node, "pools")
     devices = node.run("ls /sys/class/infiniband").out.split()
     assert {x.split()[0] for x in pools} == {*devices, "none"}
-    for words in pools.values():
-        numbers = {name: int(value) for name, value in words.items()}
+    for name, words in pools.items():
+        numbers = {word: int(value) for word, value in words.items()}
+        assert numbers["arenas"] >= 1 and (numbers["arenas"] == 1 or " send-" in name), (name, words)
         assert numbers["in_use"] <= numbers["most_in_use"], words
         assert numbers["in_use"] * numbers["buffer"] <= numbers["bytes"] <= numbers["limit"], words
         assert numbers["empty_shards"] <= numbers["shards"], words

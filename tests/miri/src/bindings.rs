@@ -34,8 +34,9 @@ pub(crate) unsafe fn kmalloc_size_roundup(_bytes: usize) -> usize {
     unimplemented!("the kernel knows")
 }
 
+// The page allocator aligns pages to their size.
 fn pages(order: u32) -> Layout {
-    Layout::from_size_align(PAGE_SIZE << order, PAGE_SIZE).unwrap()
+    Layout::from_size_align(PAGE_SIZE << order, PAGE_SIZE << order).unwrap()
 }
 
 pub(crate) unsafe fn rds_rust_alloc_shard(

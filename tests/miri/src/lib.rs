@@ -41,6 +41,20 @@ macro_rules! fmt {
     ($($arguments:tt)*) => { ::core::format_args!($($arguments)*) };
 }
 
+pub mod cpu {
+    pub struct CpuId;
+
+    impl CpuId {
+        pub fn current() -> Self {
+            Self
+        }
+
+        pub fn as_u32(&self) -> u32 {
+            0
+        }
+    }
+}
+
 pub mod page {
     pub const PAGE_SIZE: usize = 4096;
 }
@@ -49,6 +63,8 @@ mod bindings;
 mod kapi;
 mod recv_pool;
 
+#[path = "../../kunit/arenas.rs"]
+mod kunit_arenas;
 #[path = "../../kunit/fifo.rs"]
 mod kunit_fifo;
 #[path = "../../kunit/recv_pool.rs"]

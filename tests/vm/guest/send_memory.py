@@ -19,7 +19,7 @@ SIZES = (0, 1, 208, 209, 1040, 1041, 2128, 2129, 4096, 4097, 8192, 8193, 20000, 
 
 def in_use():
     with open("/sys/kernel/debug/rds/pools", encoding="ascii") as f:
-        pools = re.findall(r"^rdsx0 send-.*buffer=(\d+) in_use=(\d+)", f.read(), re.M)
+        pools = re.findall(r"^rdsx0 send-.*buffer=(\d+) .* in_use=(\d+)", f.read(), re.M)
     return sum(int(size) * int(count) for size, count in pools)
 
 

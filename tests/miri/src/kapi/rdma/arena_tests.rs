@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests of `kapi/rdma/arena.rs` and `shard.rs` that need a device, timers or threads. The others
-//! are in `tests/kunit/recv_pool.rs`.
+//! are in `tests/kunit/recv_pool.rs` and `tests/kunit/arenas.rs`.
 
 use super::{pd::Pd, Arena, Batch, GrowError};
 use crate::{
