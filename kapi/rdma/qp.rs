@@ -61,6 +61,7 @@ use crate::{
     kapi::{
         errno::Errno,
         sync::{
+            CacheAligned,
             Fifo,
             SpinLockBh, //
         }, //
@@ -94,7 +95,7 @@ pub(crate) struct Qp<H: QpHandler> {
     /// The DMA mappings need syncs. Unset for devices that use CPU addresses.
     pub(super) sync: bool,
     #[pin]
-    pub(super) send: SpinLockBh<SendRing>,
+    pub(super) send: CacheAligned<SpinLockBh<SendRing>>,
     #[pin]
     pub(super) recv: SpinLockBh<RecvRing>,
     #[pin]

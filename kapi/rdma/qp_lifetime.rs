@@ -36,7 +36,10 @@ use crate::{
     bindings,
     kapi::{
         errno::Errno,
-        sync::new_spinlock_bh, //
+        sync::{
+            new_spinlock_bh,
+            CacheAligned, //
+        }, //
     }, //
 };
 use core::{
@@ -102,7 +105,7 @@ impl<H: QpHandler> Qp<H> {
                 handler <- handler,
                 device: pd.device().as_raw(),
                 sync: !pd.device().caps().virtual_dma,
-                send <- new_spinlock_bh!(send, "rdma_qp_send"),
+                send <- CacheAligned::new(new_spinlock_bh!(send, "rdma_qp_send")),
                 recv <- new_spinlock_bh!(recv, "rdma_qp_recv"),
                 poller <- new_spinlock_bh!(poller, "rdma_qp_poll"),
                 softirq <- Opaque::ffi_init(|slot| {

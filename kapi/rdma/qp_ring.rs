@@ -155,13 +155,18 @@ pub(super) fn before(index: usize, count: usize, slots: usize) -> usize {
 /// - The `next` of each request points to the following request, or is null in the last one. Its
 ///   `sg_list` points to the SGE with the same index.
 pub(super) struct Chain<Wr> {
-    links: NonNull<Links<Wr>>,
+    links: NonNull<[ChainEntry<Wr>; CHAIN]>,
 }
 
-struct Links<Wr> {
-    wrs: [Wr; CHAIN],
-    sges: [bindings::ib_sge; CHAIN],
+/// A request and its SGE, in one cache line. The request is at the begin.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct ChainEntry<Wr> {
+    wr: Wr,
+    sge: bindings::ib_sge,
 }
+
+const _: () = assert!(size_of::<ChainEntry<bindings::ib_send_wr>>() == 64);
 
 /// Maximum number of work requests in one post: enough for a message of 64 KiB and a few more.
 pub(super) const CHAIN: usize = 24;
@@ -223,13 +228,8 @@ impl<Wr: WorkRequest> Chain<Wr> {
             lkey,
             ..Default::default()
         };
-        let links = KBox::new(
-            Links {
-                wrs: [Wr::default(); CHAIN],
-                sges: [sge; CHAIN],
-            },
-            GFP_KERNEL,
-        )?;
+        let wr = Wr::default();
+        let links = KBox::new([ChainEntry { wr, sge }; CHAIN], GFP_KERNEL)?;
         let links = NonNull::new(KBox::into_raw(links)).ok_or(ENOMEM)?;
         // INVARIANT: `this` owns the box. The loop links the requests, beginning with the last one.
         let mut this = Self { links };
@@ -247,13 +247,13 @@ impl<Wr: WorkRequest> Chain<Wr> {
     /// Returns the addresses of a request and its SGE.
     #[inline]
     fn pointers(&self, index: usize) -> (*mut Wr, *mut bindings::ib_sge) {
-        let links = self.links.as_ptr();
-        // SAFETY: By the type invariants `links` points to memory that `self` owns.
-        let wrs = unsafe { &raw mut (*links).wrs };
-        // SAFETY: As above.
-        let sges = unsafe { &raw mut (*links).sges };
-        let (wrs, sges) = (wrs.cast::<Wr>(), sges.cast::<bindings::ib_sge>());
-        (wrs.wrapping_add(index), sges.wrapping_add(index))
+        let link = self
+            .links
+            .as_ptr()
+            .cast::<ChainEntry<Wr>>()
+            .wrapping_add(index);
+        let sge = link.wrapping_byte_add(mem::offset_of!(ChainEntry<Wr>, sge));
+        (link.cast(), sge.cast())
     }
 
     /// Returns a request and its SGE.
@@ -291,7 +291,7 @@ impl<Wr: WorkRequest> Chain<Wr> {
             // The request `bad` and those after it were not posted. If the device does not set
             // `bad`, any number may have been posted.
             let offset = (bad as usize).wrapping_sub(first as usize);
-            ((offset / size_of::<Wr>()).min(count), error)
+            ((offset / size_of::<ChainEntry<Wr>>()).min(count), error)
         })
     }
 

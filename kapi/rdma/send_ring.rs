@@ -60,31 +60,38 @@ use kernel::{
 /// - Those of [`RecvRing`](super::qp_ring::RecvRing).
 /// - The `used` slots from `tail` on are occupied, and `head` follows them.
 /// - The last `staged` of these are in `chain` and were not given to the device yet.
+// Each send of a frame writes the fields up to `last_report`. The lock is in the same cache line.
+#[repr(C)]
 pub(super) struct SendRing {
-    qp: *mut bindings::ib_qp,
-    domain: *const Domain,
-    slots: KVVec<Option<PostedOp>>,
-    chain: Chain<bindings::ib_send_wr>,
-    head: usize,
-    tail: usize,
     used: u32,
-    staged: usize,
-    /// Every `signal_every`th send reports its completion.
-    signal_every: u32,
     /// Number of sends since the last one that reports its completion.
     unsignaled: u32,
-    /// Callers must post nothing but reads while reads are outstanding. A fence is no alternative:
-    /// a soft-iWARP connection hangs if both ends wait through a fence.
-    wait_for_reads: bool,
-    /// Number of work requests of operations that are not known to be completed.
-    operations: u32,
-    /// Number of these that are reads.
-    reads: u32,
+    head: usize,
+    staged: usize,
     /// Number of sends known to be completed. `done + used` sends were posted or staged.
     done: u64,
     /// Number (counted from 1) of the last send that reports its completion.
     last_report: u64,
+    qp: *mut bindings::ib_qp,
+    /// Every `signal_every`th send reports its completion.
+    signal_every: u32,
+    /// Callers must post nothing but reads while reads are outstanding. A fence is no alternative:
+    /// a soft-iWARP connection hangs if both ends wait through a fence.
+    wait_for_reads: bool,
+    domain: *const Domain,
+    slots: KVVec<Option<PostedOp>>,
+    chain: Chain<bindings::ib_send_wr>,
+    tail: usize,
+    /// Number of work requests of operations that are not known to be completed.
+    operations: u32,
+    /// Number of these that are reads.
+    reads: u32,
 }
+
+const _: () = assert!(
+    mem::offset_of!(SendRing, domain) <= 56,
+    "the line has room for the lock and these"
+);
 
 /// Progress of a device with a send queue.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! Locks, queues and counters.
 
 mod append_only_cell;
+mod cache_aligned;
 mod completion;
 mod fifo;
 mod percpu;
@@ -13,6 +14,7 @@ mod spinlock_bh;
 mod workqueue;
 
 pub(crate) use append_only_cell::AppendOnlyCell;
+pub(crate) use cache_aligned::CacheAligned;
 pub(crate) use completion::Completion;
 pub(crate) use fifo::{
     Fifo,

@@ -16,13 +16,15 @@ use std::{
 };
 
 extern "C" {
-    fn malloc(size: usize) -> *mut c_void;
+    fn aligned_alloc(align: usize, size: usize) -> *mut c_void;
     fn free(memory: *mut c_void);
 }
 
 pub(crate) unsafe fn rds_rust_kmalloc(size: usize, _atomic: bool) -> *mut c_void {
-    // SAFETY: `malloc` accepts any size.
-    unsafe { malloc(size) }
+    // `kmalloc` guarantees the alignment that the size has.
+    let align = 1 << size.trailing_zeros().clamp(3, 12);
+    // SAFETY: The alignment is a power of two, and the size is a multiple of it.
+    unsafe { aligned_alloc(align, size.next_multiple_of(align)) }
 }
 
 pub(crate) unsafe fn kfree(memory: *mut c_void) {

@@ -81,7 +81,9 @@ pub mod allocator {
         const MIN_ALIGN: usize = 8;
 
         fn alloc(layout: Layout, _: Flags, _: NumaNode) -> Result<NonNull<[u8]>, AllocError> {
-            assert!(layout.align() <= 16, "nothing needs more");
+            // As the kernel does, so that the memory has the alignment.
+            let layout = layout.pad_to_align();
+            assert!(layout.align() <= 64, "nothing needs more");
             if layout.size() == 0 {
                 let dangling = NonNull::new(layout.align() as *mut u8).ok_or(AllocError)?;
                 return Ok(NonNull::slice_from_raw_parts(dangling, 0));
