@@ -27,6 +27,7 @@ use super::{
 use crate::{
     kapi::sync::{
         new_spinlock_bh,
+        CacheAligned,
         Fifo,
         Item,
         ReadOnce,
@@ -59,6 +60,7 @@ use crate::{
         TracedMsg, //
     }, //
 };
+use core::mem;
 use kernel::{
     prelude::*,
     sync::{
@@ -75,31 +77,39 @@ use kernel::{
 pub(super) const MAX_PATHS: PathCount = PathCount::One;
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
+// A message writes the fields up to the first half of `state`. With the lock they take three cache
+// lines.
+#[repr(C)]
 pub(crate) struct TxQueue {
-    /// Names the connection in trace events.
-    key: ConnKey,
-    pub(crate) state: SendState,
-    pub(crate) unsent: Fifo<Message>,
-    pub(crate) sent: Fifo<Message>,
-    /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
-    /// without the lock.
-    pub(crate) finished: Fifo<Message>,
-    /// The status of the operation that was posted last.
-    pub(crate) last_operation: Option<Arc<OpStatus>>,
     /// Upper bound of the bytes that the unsent messages take in a packed frame. `u32::MAX` if one
     /// of them may not be packed.
     pub(super) backlog: u32,
     /// Bytes of the congestion map that still have to be sent.
     pub(crate) cong_left: u32,
+    pub(crate) unsent: Fifo<Message>,
+    pub(crate) sent: Fifo<Message>,
+    /// Flow control state: the receives of the peer that may be used.
+    pub(crate) credits: Credits,
     /// The map has changed since its transmission began, so it must be sent once more after that.
     pub(crate) cong_again: bool,
     /// The peer waits for an acknowledgement that no message has carried yet.
     pub(crate) ack_due: bool,
     /// Number of frames with payload that were sent, modulo 2^32.
     pub(crate) payload_frames: u32,
-    /// Flow control state: the receives of the peer that may be used.
-    pub(crate) credits: Credits,
+    pub(crate) state: SendState,
+    /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
+    /// without the lock.
+    pub(crate) finished: Fifo<Message>,
+    /// The status of the operation that was posted last.
+    pub(crate) last_operation: Option<Arc<OpStatus>>,
+    /// Names the connection in trace events.
+    key: ConnKey,
 }
+
+const _: () = assert!(
+    mem::offset_of!(TxQueue, state) <= 128,
+    "three lines have room for the lock, the token and these"
+);
 
 impl TxQueue {
     fn new(key: ConnKey, policy: AckPolicy) -> Self {
@@ -193,6 +203,7 @@ impl TxQueue {
 }
 
 /// The send queue, and the link that empties it while the connection is up.
+#[repr(C)]
 pub(super) struct Tx {
     pub(super) queue: TxQueue,
     pub(super) link: Option<Arc<dyn Link>>,
@@ -285,7 +296,7 @@ pub(crate) struct Path {
     /// The last endpoint found no memory in large pieces.
     pub(super) lacks_large_pieces: Atomic<bool>,
     #[pin]
-    pub(super) tx: TxLock<Tx>,
+    pub(super) tx: CacheAligned<TxLock<Tx>>,
     #[pin]
     pub(super) rx: SpinLockBh<RecvSide>,
     /// The peer broke a protocol rule, so no more frames are accepted from this endpoint.
@@ -335,7 +346,7 @@ impl Path {
         pin_init!(Self {
             fragment: Atomic::new(fragment.bytes()),
             lacks_large_pieces: Atomic::new(false),
-            tx <- TxLock::new(tx),
+            tx <- CacheAligned::new(TxLock::new(tx)),
             rx <- new_spinlock_bh!(RecvSide::new(mprds), "Path::rx"),
             rx_failed: Atomic::new(false),
             peer_accepts_packed: Atomic::new(false),

@@ -43,15 +43,17 @@ pub(super) trait SendSide: Unpin {
 }
 
 /// The send side of a connection behind its lock.
+// A sender writes the token, the lock and the first fields of `tx`, so they are neighbours.
 #[pin_data]
+#[repr(C)]
 pub(super) struct TxLock<T> {
+    token: SendToken,
+    /// Number of messages in the inbox. Changed with `inbox` locked.
+    mail: Atomic<usize>,
     #[pin]
     tx: SpinLockBh<T>,
     #[pin]
     inbox: SpinLockBh<Fifo<Message>>,
-    /// Number of messages in the inbox. Changed with `inbox` locked.
-    mail: Atomic<usize>,
-    token: SendToken,
 }
 
 impl<T: SendSide> TxLock<T> {

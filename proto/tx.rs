@@ -69,27 +69,29 @@ pub(crate) struct AckError {
 const PORT_BUCKETS: usize = 32;
 
 /// Send side of the protocol towards one peer. It outlives the connections to that peer.
+// Each message writes the fields up to `bytes_left`, and a place of `last`.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct SendState {
-    policy: AckPolicy,
-    first: u64,
     next: u64,
     sent: u64,
-    /// Value of `sent` when this connection began. An earlier one may have delivered these
-    /// messages.
-    sent_before: u64,
     acked: u64,
     /// The last message that asked for an acknowledgement.
     last_ack_request: u64,
     packets_left: u32,
     bytes_left: u32,
-    /// The last message from each local port, by place.
-    last: [u64; PORT_BUCKETS],
+    policy: AckPolicy,
+    first: u64,
+    /// Value of `sent` when this connection began. An earlier one may have delivered these
+    /// messages.
+    sent_before: u64,
     /// A message on this connection, and the acknowledgement in its header. The peer gets both or
     /// none.
     piggyback: Option<(u64, u64)>,
     /// The last acknowledgement on this connection that the peer certainly has.
     ack_known_to_peer: u64,
+    /// The last message from each local port, by place.
+    last: [u64; PORT_BUCKETS],
 }
 
 impl SendState {

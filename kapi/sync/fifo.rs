@@ -144,6 +144,8 @@ static NEXT_ID: Atomic<u64> = Atomic::new(1);
 ///   overflow.
 /// - Since `id` was set, no number from `settled` on has been that of two elements.
 /// - An `id` other than 0 is never used for two queues.
+// A push and a pop write the first four fields.
+#[repr(C)]
 pub(crate) struct Fifo<T> {
     head: Link<T>,
     tail: *mut QueueNode<T>,
