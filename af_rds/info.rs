@@ -9,7 +9,7 @@
 //! Records are copied to the program page by page as they are found. So the memory for a table does
 //! not grow with it, and a table that changes meanwhile is not an atomic snapshot.
 //!
-//! Source: `include/uapi/linux/rds.h`.
+//! Source: `include/uapi/linux/rds.h`; for the table of paths that of Oracle's kernel (UEK).
 
 use crate::{
     conn::{
@@ -32,7 +32,9 @@ use crate::{
         info::{
             self,
             Emitted,
-            Family, //
+            Family,
+            RDS6_INFO_CONN_PATHS,
+            RDS_INFO_CONN_PATHS, //
         },
         RDS6_INFO_CONNECTIONS,
         RDS6_INFO_IB_CONNECTIONS,
@@ -72,6 +74,7 @@ enum Topic {
     Sockets,
     Rdma,
     Tcp,
+    Paths,
 }
 
 /// Returns the table for an option number, and the address family of its records.
@@ -92,6 +95,8 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
         RDS6_INFO_SOCKETS => (Topic::Sockets, Family::V6),
         RDS6_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V6),
         RDS6_INFO_TCP_SOCKETS => (Topic::Tcp, Family::V6),
+        RDS_INFO_CONN_PATHS => (Topic::Paths, Family::V4),
+        RDS6_INFO_CONN_PATHS => (Topic::Paths, Family::V6),
         _ => return None,
     };
     Some((topic, family))
@@ -205,6 +210,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
         Topic::Sockets => sockets(sk, &mut writer)?,
         Topic::Rdma => rdma(sk, &mut writer)?,
         Topic::Tcp => tcp(sk, &mut writer)?,
+        Topic::Paths => paths(sk, &mut writer)?,
     };
     writer.finish()?;
     c_int::try_from(record).map_err(|_| EOVERFLOW)
@@ -374,4 +380,20 @@ fn tcp(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
         })
     })?;
     Ok(info::TcpConnection::size(writer.family))
+}
+
+fn paths(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        let now = connection.path.info();
+        writer.add(&info::PathRecord {
+            laddr: key.laddr,
+            faddr: key.faddr,
+            transport: key.transport.name(),
+            tos: key.tos,
+            flags: now.flags,
+            times: now.times,
+        })
+    })?;
+    Ok(info::PathRecord::size(writer.family))
 }

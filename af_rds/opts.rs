@@ -29,13 +29,13 @@ use crate::{
         TransportId, //
     },
     uapi::{
+        info::RDS6_INFO_CONN_PATHS,
         RDS_CANCEL_SENT_TO,
         RDS_CONG_MONITOR,
         RDS_FREE_MR,
         RDS_GET_MR,
         RDS_GET_MR_FOR_DEST,
         RDS_INFO_FIRST,
-        RDS_INFO_LAST,
         RDS_RECVERR,
         RDS_TRANS_COUNT,
         RDS_TRANS_NONE,
@@ -221,7 +221,7 @@ pub(super) fn get(
     if level != SOL_RDS {
         return Err(Errno::NoProtocolOption.into());
     }
-    if (RDS_INFO_FIRST..=RDS_INFO_LAST).contains(&name) {
+    if (RDS_INFO_FIRST..=RDS6_INFO_CONN_PATHS).contains(&name) {
         return info::get(sk, name, value);
     }
     let answer = match name {

@@ -36,6 +36,7 @@ use crate::{
             Rejection, //
         },
         mprds::Mprds,
+        path_history::DropReason,
         wire::FragmentSize, //
     },
     recv_pool::Pools,
@@ -234,10 +235,13 @@ impl Connection {
     }
 
     /// Traces the failure of step `what`, which ends the connection or an attempt. abi.md lists the
-    /// meaning of `code`.
+    /// meaning of `code`, and the reasons in the table of paths.
     #[cold]
     pub(crate) fn note_error(&self, what: &str, code: i32) {
         trace::error(&self.key.traced(), what, code);
+        if let Some(reason) = DropReason::of_failure(what, self.is_stream()) {
+            self.path.note_drop_reason(reason);
+        }
     }
 
     /// Traces a failure as [`Self::note_error`] does, with an error as the code.

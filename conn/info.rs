@@ -2,19 +2,31 @@
 
 //! Snapshots of a connection for the `RDS_INFO_*` tables.
 
-use super::Path;
+use super::{
+    Connection,
+    Path, //
+};
 use crate::{
     kapi::{
         sync::Walk,
         task,
+        time,
         walk_in_batches, //
     },
     proto::{
-        connect::State,
+        connect::{
+            Event,
+            State, //
+        },
         info::{
             RdmaPath,
             TcpProgress, //
-        }, //
+        },
+        path_history::{
+            DropReason,
+            PathTimes, //
+        },
+        SECOND, //
     },
     uapi::{
         RDS_INFO_CONNECTION_FLAG_CONNECTED,
@@ -54,6 +66,7 @@ pub(crate) struct ConnInfo {
     pub(crate) next_rx: u64,
     /// `RDS_INFO_CONNECTION_FLAG_*`.
     pub(crate) flags: u8,
+    pub(crate) times: PathTimes,
 }
 
 impl Path {
@@ -74,7 +87,8 @@ impl Path {
         let tx = self.tx.lock();
         let state = self.state.load(Relaxed);
         let next_tx = tx.queue.state.next_sequence();
-        let is_idle = tx.idle_path.is_some();
+        let rests = state == State::Down as u32 && tx.idle_path.is_some();
+        let times = tx.history.times(rests);
         drop(tx);
         let rx = self.rx.lock();
         // C RDS shows 0 before the first message.
@@ -89,16 +103,26 @@ impl Path {
             next_rx,
             flags: if state == State::Up as u32 {
                 CONNECTED
+            } else if rests {
+                CONNECTED | RESTING
             } else if state == State::Down as u32 {
-                if is_idle {
-                    CONNECTED | RESTING
-                } else {
-                    0
-                }
+                0
             } else {
                 CONNECTING
             },
+            times,
         }
+    }
+
+    /// Notes the reason of a failure, unless this endpoint has had one before.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    #[cold]
+    pub(super) fn note_drop_reason(&self, reason: DropReason) {
+        // Failures that follow are most likely consequences.
+        let _: Result<_, _> = self.drop_reason.cmpxchg(0, reason.number(), Relaxed);
     }
 
     /// Returns the RDMA path while the connection is up, or the last one while it rests.
@@ -172,5 +196,29 @@ impl Path {
                 each(&message)
             },
         )
+    }
+}
+
+impl Connection {
+    /// Publishes the state that an event leads to, and notes the change for the table of paths. The
+    /// worker calls this.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn enter(&self, event: Event, from: State, to: State) {
+        if from == to {
+            return;
+        }
+        let noted = DropReason::from_number(self.path.drop_reason.load(Relaxed));
+        let reason = noted
+            .filter(|reason| *reason != DropReason::None)
+            .unwrap_or_else(|| DropReason::of_event(event, self.is_stream()));
+        // CAST: the seconds of 64 bits of nanoseconds.
+        let now = (time::real_ns() / SECOND) as i64;
+        let mut tx = self.path.tx.lock();
+        tx.history.note(from, to, reason, now);
+        // Readers of the table find times that belong to the state.
+        self.path.state.store(to as u32, Relaxed);
     }
 }

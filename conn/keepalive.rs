@@ -130,9 +130,10 @@ impl Connection {
                 self.send_keepalive(times_up);
             }
             (KeepaliveDecision::GiveUp, _) => {
-                drop(tx);
                 self.node.stats.inc(Counter::ConnKeepaliveTimeout);
+                // With the lock, so that the teardown of this link clears the reason.
                 self.note_failure("keepalive timeout", Errno::TimedOut);
+                drop(tx);
                 pr_info_ratelimited!(
                     self.log_limit,
                     "{}: the peer does not answer: dropping the connection\n",

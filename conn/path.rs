@@ -49,6 +49,7 @@ use crate::{
             PathCount, //
         },
         packed,
+        path_history::PathHistory,
         tx::{
             AckPolicy,
             SendState, //
@@ -220,6 +221,8 @@ pub(super) struct Tx {
     pub(super) keepalive: Keepalive,
     /// Sequence number of a keepalive that is in the queues.
     pub(super) keepalive_sequence: Option<u64>,
+    /// Times for the table of paths.
+    pub(super) history: PathHistory,
 }
 
 impl SendSide for Tx {
@@ -239,6 +242,7 @@ impl Tx {
             idle_tracker: IdleTracker::new(),
             keepalive: Keepalive::new(),
             keepalive_sequence: None,
+            history: PathHistory::new(),
         }
     }
 
@@ -305,6 +309,8 @@ pub(crate) struct Path {
     pub(super) peer_accepts_packed: Atomic<bool>,
     /// Credits in the peer's headers count: the endpoint uses flow control.
     pub(super) peer_uses_credits: Atomic<bool>,
+    /// First failure of this endpoint, a number of `DropReason`. 0: none.
+    pub(super) drop_reason: Atomic<u32>,
     /// The peer has asked for an acknowledgement.
     pub(super) ack_wanted: Atomic<bool>,
     /// The highest acknowledgement of the peer so far.
@@ -351,6 +357,7 @@ impl Path {
             rx_failed: Atomic::new(false),
             peer_accepts_packed: Atomic::new(false),
             peer_uses_credits: Atomic::new(false),
+            drop_reason: Atomic::new(0),
             ack_wanted: Atomic::new(false),
             acked: Atomic::new(0),
             acked_in_run: Atomic::new(0),

@@ -269,6 +269,7 @@ impl Connection {
         self.note_drop(violation.counter(), 1);
         if !matches!(violation, Violation::Broken) {
             self.path.rx_failed.store(true, Relaxed);
+            self.path.note_drop_reason(violation.drop_reason());
             pr_warn_ratelimited!(
                 self.log_limit,
                 "{}: dropping the connection: {}\n",

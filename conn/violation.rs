@@ -5,6 +5,7 @@
 use crate::{
     proto::{
         packed::SplitError,
+        path_history::DropReason,
         rx::RxError,
         tx::AckError,
         wire::HeaderError, //
@@ -50,6 +51,17 @@ impl fmt::Display for Violation {
 }
 
 impl Violation {
+    /// Returns the reason for the table of paths.
+    pub(super) fn drop_reason(&self) -> DropReason {
+        match self {
+            Self::Short(_) => DropReason::HeaderMissing,
+            Self::Fragment(_) => DropReason::FragmentMismatch,
+            Self::Header(_) | Self::Packed(_) | Self::Ack(_) | Self::Broken => {
+                DropReason::HeaderCorrupted
+            }
+        }
+    }
+
     pub(super) fn counter(&self) -> Counter {
         match self {
             Self::Header(HeaderError::Checksum) => Counter::RecvDropBadChecksum,

@@ -289,7 +289,7 @@ impl Connection {
         };
         let before = worker.machine.state();
         let outcome = worker.machine.handle(event, &inputs);
-        self.path.state.store(outcome.state as u32, Relaxed);
+        self.enter(event, before, outcome.state);
         if before != outcome.state || event == Event::Step {
             let conn = self.key.traced();
             trace::conn_state(&conn, event, before, outcome.state);
@@ -442,6 +442,8 @@ impl Connection {
             }
             Action::Teardown => {
                 drop(worker.endpoint.take());
+                // Failures of the teardown are no reasons for it, nor of the next endpoint.
+                self.path.drop_reason.store(0, Relaxed);
                 self.forget_partial();
                 self.drop_lost();
                 Ok(())

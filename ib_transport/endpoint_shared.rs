@@ -229,7 +229,9 @@ impl EndpointShared {
 impl CmHandler for EndpointShared {
     fn event(&self, event: CmEvent<'_>) {
         let key = &self.connection.key;
-        if let Some((what, code)) = event.failure() {
+        // The CM id of a closed endpoint may be kept for a while. Its connection may have another
+        // endpoint.
+        if let Some((what, code)) = event.failure().filter(|_| !self.progress.has_ended()) {
             self.connection.note_error(what, code);
         }
         let step = match event {

@@ -38,6 +38,7 @@ pub(crate) mod keyed;
 pub(crate) mod mprds;
 pub(crate) mod packed;
 pub(crate) mod path_choice;
+pub(crate) mod path_history;
 pub(crate) mod rcvbuf;
 pub(crate) mod rdma;
 pub(crate) mod recv_depth;

@@ -19,16 +19,47 @@ use super::{
     rds_info_tcp_socket,
     TRANSNAMSIZ, //
 };
-use crate::proto::info::{
-    RdmaPath,
-    TcpProgress, //
+use crate::proto::{
+    info::{
+        RdmaPath,
+        TcpProgress, //
+    },
+    path_history::PathTimes, //
 };
 use core::{
+    ffi::c_int,
     mem::offset_of,
     net::{
         Ipv4Addr,
         Ipv6Addr, //
     }, //
+};
+
+/// Tables of Oracle's kernel (UEK). The headers of Linux have neither these numbers nor the record.
+pub(crate) const RDS_INFO_CONN_PATHS: c_int = 10020;
+pub(crate) const RDS6_INFO_CONN_PATHS: c_int = 10021;
+
+/// `struct rds_info_connection_paths` of UEK, and in it a single `struct rds_path_info`.
+#[repr(C, packed)]
+struct rds_info_connection_paths {
+    local_addr: [u8; 16],
+    peer_addr: [u8; 16],
+    transport: [u8; TRANSNAMSIZ as usize],
+    tos: u8,
+    npaths: u8,
+    attempt_time: i64,
+    connect_time: i64,
+    reset_time: i64,
+    disconnect_reason: u32,
+    connect_attempts: u32,
+    index: u32,
+    flags: u8,
+}
+
+// UEK has 50 bytes for the connection, and 37 for each path.
+const _: () = {
+    assert!(offset_of!(rds_info_connection_paths, attempt_time) == 50);
+    assert!(size_of::<rds_info_connection_paths>() == 50 + 37);
 };
 
 /// Size of the longest record, in bytes.
@@ -381,5 +412,47 @@ impl Emitted for TcpConnection {
             }
             Family::V6 => socket!(rds6_info_tcp_socket, laddr.octets(), faddr.octets()),
         })
+    }
+}
+
+/// `struct rds_info_connection_paths` of UEK: a connection and its only path. Tables of both
+/// families have the addresses of IPv6.
+pub(crate) struct PathRecord {
+    pub(crate) laddr: Ipv6Addr,
+    pub(crate) faddr: Ipv6Addr,
+    pub(crate) transport: &'static str,
+    pub(crate) tos: u8,
+    /// `RDS_INFO_CONNECTION_FLAG_*`.
+    pub(crate) flags: u8,
+    pub(crate) times: PathTimes,
+}
+
+impl Emitted for PathRecord {
+    fn size(_: Family) -> usize {
+        size_of::<rds_info_connection_paths>()
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        /// Number of paths of a connection that negotiates none, on UEK.
+        const SINGLE: u8 = 0;
+        const INDEX: [u8; 4] = [0; 4];
+
+        if family == Family::V4 {
+            ipv4_pair(self.laddr, self.faddr)?;
+        }
+        Some(record!(rds_info_connection_paths {
+            local_addr: self.laddr.octets(),
+            peer_addr: self.faddr.octets(),
+            transport: padded::<{ TRANSNAMSIZ as usize }>(self.transport),
+            tos: [self.tos],
+            npaths: [SINGLE],
+            attempt_time: self.times.attempted.to_ne_bytes(),
+            connect_time: self.times.connected.to_ne_bytes(),
+            reset_time: self.times.reset.to_ne_bytes(),
+            disconnect_reason: self.times.reason.number().to_ne_bytes(),
+            connect_attempts: self.times.attempts.to_ne_bytes(),
+            index: INDEX,
+            flags: [self.flags],
+        }))
     }
 }

@@ -4,6 +4,7 @@
 RDS_WRITE_TABLES=1 writes the list again."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import test_info  # noqa: E402
 
 PAGE = TOP / "Documentation/abi.md"
 BEGIN, END = "<!-- answers: begin -->\n\n", "\n<!-- answers: end -->"
+# Failures of a teardown, which end nothing that is up.
+NO_REASONS = {"flush", "drain"}
 HEAD = ["| Case | Answer | C RDS | Here | Why |", "|---|---|---|---|---|"]
 
 
@@ -30,6 +33,22 @@ def test_each_answer_that_differs_is_listed():
         PAGE.write_text("".join([before, BEGIN, "\n".join(rows), "\n", END, behind]))
     else:
         assert found.splitlines() == rows, "Documentation/abi.md is out of date"
+
+
+def test_each_failure_has_a_reason():
+    """Each text with which a connection notes a failure is in proto/path_history.rs, and in the table
+    of reasons in abi.md."""
+    source = "".join(x.read_text() for folder in ("conn", "ib_transport", "tcp_transport", "kapi/rdma")
+                     for x in sorted((TOP / folder).rglob("*.rs")))
+    noted = set(re.findall(r'\b(?:note_error|note_failure|give_up\w*)\(\s*"([^"]+)"', source))
+    noted |= set(re.findall(r'=> Some\(\(\s*"([^"]+)",', source))
+    assert {"reset", "no answer", "post", "receive memory"} <= noted
+    function = (TOP / "proto/path_history.rs").read_text().partition("fn of_failure(")[2].partition("fn of_event(")[0]
+    known = set(re.findall(r'"([^"]+)"', function))
+    assert noted - NO_REASONS <= known, "no reason for the table of paths"
+    assert not NO_REASONS & known
+    table = PAGE.read_text().partition("\n### Paths\n")[2].partition("\n### ")[0]
+    assert known <= set(re.findall(r"`([^`]+)`", table)), "abi.md has not all of them"
 
 
 def test_single_answers():

@@ -10,7 +10,7 @@ import json
 import pytest
 from differ import Differ
 from rdsvm.cluster import PAIR, PAIR6
-from traffic import exchange, flow_control, one_way, ping, wait_for
+from traffic import exchange, flow_control, new_type, one_way, ping, ports, wait_for
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
 NOWHERE, NOWHERE6 = "10.9.0.200", "fd09::200"
@@ -18,6 +18,10 @@ A, B = PAIR
 NO_GID = "00" * 16
 SIZES = {10000: 40, 10001: 42, 10003: 26, 10004: 26, 10005: 26, 10006: 28, 10008: 68,
          10011: 65, 10012: 50, 10013: 50, 10014: 50, 10015: 52, 10017: 92}
+# Tables that C RDS of Linux does not have.
+OF_UEK = {10020: 87, 10021: 87}
+# Reasons in the table of paths: of the end that a program resets, of the other end, and of attempts.
+USER_RESET, LOST, UNREACHABLE = 1, (11, 12, 26, 33, 34), (5, 7, 20, 21, 22)
 NO_ADDRESS = "C shows 0.0.0.0 for both addresses: it takes them from the wrong end of the mapped ones"
 
 
@@ -30,6 +34,10 @@ def both(rows, at=2):
     four = [row for row in rows if ":" not in row[at]]
     return [four, [[*row[:at], *(mapped(x) if x else "::" for x in row[at:at + 2]), *row[at + 2:]]
                    for row in rows]]
+
+
+def sizes(others=()):
+    return {str(x): {**SIZES, **dict(others)}.get(x, "ENOPROTOOPT") for x in range(9999, 10023)}
 
 
 def none_of_c(tables):
@@ -107,7 +115,7 @@ def lengths(empty, behind):
 
 
 EXPECTED = {
-    "record_sizes": {str(x): SIZES.get(x, "ENOPROTOOPT") for x in range(9999, 10019)},
+    "record_sizes": Differ(c=sizes(), rust=sizes(OF_UEK), reason="programs for Oracle's kernels read these tables"),
     "counter_names": COUNTERS,
     "lengths": Differ(c=lengths("EFAULT", "EAGAIN"), rust=lengths([26, 0], [28, 84]),
                       reason="C checks the whole buffer first, even if the message is shorter"),
@@ -189,6 +197,67 @@ def test_counters(node, tools, guest):
     for name in ("recv_bytes_added_to_sock", "ib_evt_handler_call", "ib_tx_cq_event",
                  "ib_rx_cq_event", "ib_ack_sent", "ib_tx_credit_updates"):
         assert seen[name] > 0, (name, seen)
+
+
+@pytest.mark.impls("rust")
+@pytest.mark.parametrize("ends", ((*PAIR, NOWHERE), (*PAIR6, NOWHERE6)), ids=("v4", "v6"))
+def test_paths(node, tools, guest, ends):
+    """The table of paths, which Oracle's kernels have: a connection that is up, the same one after a
+    reset, and one that was never up."""
+    local, peer, nowhere = ends
+    tos = new_type()
+    seen = json.loads(node.run(["python3", guest / "info_paths.py", *ends, ports(), tos]).out)
+
+    def times(row):
+        return [row[x] for x in ("attempted", "connected", "reset")]
+
+    def between(name, *seconds):
+        return all(seen[name]["from"] <= x <= seen[name]["to"] for x in seconds)
+
+    is_v6 = ":" in local
+    for name, count in (("up", 2), ("reset", 2), ("nowhere", 1)):
+        assert seen[name]["in_the_other"] == (0 if is_v6 else count), name
+        for row in seen[name]["rows"]:
+            assert (row["transport"], row["tos"], row["npaths"], row["index"]) == ("infiniband", tos, 0, 0), name
+
+    # The peer has not connected by itself.
+    up, accepted = seen["up"]["rows"]
+    assert (up["flags"], up["reset"], up["reason"]) == (4, 0, 0) and up["attempts"] > 0
+    assert between("up", up["attempted"], up["connected"]) and up["attempted"] <= up["connected"]
+    assert (accepted["flags"], accepted["attempted"], accepted["attempts"]) == (4, 0, 0)
+    assert (accepted["reset"], accepted["reason"]) == (0, 0) and between("up", accepted["connected"])
+
+    again, other = seen["reset"]["rows"]
+    assert again["flags"] == other["flags"] == 4
+    assert again["reason"] == USER_RESET and other["reason"] in LOST, (again, other)
+    assert again["attempts"] > 0 and between("reset", *times(again)), again
+    assert again["reset"] <= again["attempted"] <= again["connected"]
+    assert between("reset", other["reset"], other["connected"]) and other["reset"] <= other["connected"]
+
+    never = seen["nowhere"]["rows"][0]
+    assert never["flags"] in (0, 2) and times(never)[1:] == [0, 0], never
+    assert never["attempts"] > 2 and between("nowhere", never["attempted"]), never
+    assert never["reason"] in UNREACHABLE, never
+
+    for found in seen["lengths"]:
+        needed = found["needed"]
+        assert found["short"] == [["ENOSPC", needed, True]] * 2 and needed >= 87
+        assert (found["each"], found["length"]) == (87, needed)
+
+    # The tool prints the time of the day in UTC, and a second of the clock may pass meanwhile.
+    option = "-pa" if is_v6 else "-p"
+    shown = [x for x in json.loads(node.run([tools / "rds-info", "--json", option]).out)["paths"]
+             if (x["local"], x["tos"]) == (local, tos)]
+    assert {x["peer"] for x in shown} == {peer, nowhere}, shown
+    path = next(x["paths"] for x in shown if x["peer"] == peer)
+    assert [(x["connected"], x["reset"], x["reason"], x["flags"]) for x in path] == [
+        (again["connected"], again["reset"], USER_RESET, ["connected"])]
+    lines = node.run([tools / "rds-info", option]).out.splitlines()
+    at = next(i for i, x in enumerate(lines) if x.split() == [local, peer, str(tos), "infiniband"])
+    assert lines[at + 2].split()[:2] == ["P", "Connected@"]
+    number, *rest, flags, down, reason = lines[at + 3].split()
+    assert (number, flags, reason) == ("0", "--C-", str(USER_RESET)) and rest.count("UTC") == 3, lines[at + 3]
+    assert int(down) == again["connected"] - again["reset"]
 
 
 @pytest.mark.race

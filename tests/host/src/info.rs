@@ -2,9 +2,15 @@
 
 //! Tests of `uapi/info.rs`: each record has the layout that a C compiler gives the structure.
 
-use crate::proto::info::{
-    RdmaPath,
-    TcpProgress, //
+use crate::proto::{
+    info::{
+        RdmaPath,
+        TcpProgress, //
+    },
+    path_history::{
+        DropReason,
+        PathTimes, //
+    }, //
 };
 use crate::uapi::info::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -194,4 +200,33 @@ fn tcp_socket() {
         );
         assert_eq!(bytes(&record, Family::V6), joined(&[&ends(&six), &rest]));
     }
+}
+
+#[test]
+fn path() {
+    for ((laddr, faddr), four, six) in pairs() {
+        let record = PathRecord {
+            laddr,
+            faddr,
+            transport: "infiniband",
+            tos: 9,
+            flags: 4,
+            times: PathTimes {
+                attempted: 0x0102,
+                connected: -2,
+                reset: 3,
+                attempts: 5,
+                reason: DropReason::Disconnected,
+            },
+        };
+        let times = [0x0102i64, -2, 3].map(i64::to_ne_bytes).concat();
+        let numbers = [26u32, 5, 0].map(u32::to_ne_bytes).concat();
+        let name = b"infiniband\0\0\0\0\0\0";
+        let shown = joined(&[&six, name, &[9, 0], &times, &numbers, &[4]]);
+        assert_eq!(bytes(&record, Family::V6), shown);
+        // The table for IPv4 has the same addresses, and omits the others.
+        assert_eq!(bytes(&record, Family::V4), four.and(shown));
+        assert_eq!(PathRecord::size(Family::V4), 87);
+    }
+    assert_eq!((RDS_INFO_CONN_PATHS, RDS6_INFO_CONN_PATHS), (10020, 10021));
 }

@@ -35,6 +35,7 @@ mod mprds;
 mod mprds_nodes;
 mod packed;
 mod path_choice;
+mod path_history;
 mod rdma;
 mod recv_depth;
 mod resolve;

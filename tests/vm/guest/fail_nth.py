@@ -25,7 +25,7 @@ from rds import SO_RDS_TRANSPORT, SOL_RDS, Sock, call, info, libc, recvmsg
 PAGE = 4096
 RECVERR, CONG_MONITOR, LATENCY = 5, 6, 10
 SO_TIMESTAMP = 29
-INFO = range(10000, 10018)
+INFO = range(10000, 10022)
 # Tables of unsent and of unacknowledged messages.
 SENT = 10012, 10013
 LONG = 40000

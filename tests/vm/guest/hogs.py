@@ -192,7 +192,7 @@ def lines(local, _):
 def tables(local, peer):
     """Readers of all tables, while sockets are opened and closed."""
     while True:
-        for option in range(10000, 10018):
+        for option in range(10000, 10022):
             with Sock((local, 0)), Sock((peer, 0)), contextlib.suppress(OSError):
                 info(option)
         yield

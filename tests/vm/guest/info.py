@@ -97,7 +97,7 @@ def record_sizes():
     def size(option):
         return ask(option, 1 << 20)[0]
 
-    return {str(option): size(option) for option in range(9999, 10019)}
+    return {str(option): size(option) for option in range(9999, 10023)}
 
 
 @case
