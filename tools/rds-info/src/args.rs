@@ -65,7 +65,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long)]
     connections: bool,
 
-    /// Paths of connections (Oracle's kernels only)
+    /// Paths of connections: last attempt, connect and reset (not with C RDS of Linux)
     #[arg(short = 'p', long)]
     paths: bool,
 

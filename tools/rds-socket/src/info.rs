@@ -95,7 +95,7 @@ pub const TCP_CONNECTIONS: Kind<TcpConnection> = Kind::new(10007, 10016);
 /// Queue pairs of the RDMA transport.
 pub const IB_CONNECTIONS: Kind<IbConnection> = Kind::new(10008, 10017);
 
-/// Paths of connections. Only Oracle's kernels have them.
+/// Paths of connections. C RDS of Linux does not have them; Oracle's kernels and `rds_rust` do.
 pub const PATHS: Kind<Paths> = Kind::new(10020, 10021);
 
 #[cfg(all(test, feature = "serde"))]
