@@ -93,7 +93,12 @@ impl Bounced {
         bytes: usize,
         bounds: BounceBounds,
     ) -> Option<Self> {
-        // Added before the check, so that concurrent charges cannot exceed a bound together.
+        // A charge without room changes nothing, as a smaller one may have room at the same time.
+        let (own, held) = (account.bounced.load(Relaxed), HELD.load(Relaxed));
+        if !bounds.has_room(own, held, bytes) {
+            return None;
+        }
+        // Checked again, as concurrent charges could exceed a bound together.
         let held = HELD.fetch_add(bytes, Relaxed);
         let own = account.bounced.fetch_add(bytes, Relaxed);
         let this = Self {
