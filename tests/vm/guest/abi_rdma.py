@@ -199,14 +199,15 @@ class Ends:
 
 
 def insist(play, *args, may_drop=False):
-    """Returns an answer, after up to four attempts.
+    """Returns an answer, after several attempts.
 
-    For an operation that the device rejects, C RDS also reports that it was dropped if the peer
-    disconnects first; the case is then repeated, unless it `may_drop`. It is also repeated if a
-    connection of C RDS does not come up, or not again: C RDS may wait forever for the end of a
-    region. A region of C RDS that is in use when it is freed does not count either.
+    An operation that the device rejects is reported as dropped if the peer disconnects first. On a
+    busy machine, soft-RoCE may be late several times in a row. The case is then repeated, unless it
+    `may_drop`. It is also repeated if a connection of C RDS does not come up, or not again: C RDS
+    may wait forever for the end of a region. A region of C RDS that is in use when it is freed does
+    not count either.
     """
-    for _ in range(4):
+    for _ in range(4 if OF_C else 20):
         try:
             answer = play(*args)
         except OSError as e:
