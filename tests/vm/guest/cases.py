@@ -69,6 +69,12 @@ def eventually(what, ready, seconds=60):
         time.sleep(0.01)
 
 
+def await_address(*name):
+    """Waits until a local address can be bound. The RDMA core notices a new address, and that of a
+    new device, after a short delay."""
+    eventually(f"{name} can be bound", lambda: outcome(lambda: Sock(name).sock.close()) == "ok")
+
+
 def play(functions, names):
     """Calls the functions with these names. The first that fails ends the program."""
     for name in names:

@@ -10,7 +10,7 @@ Link-local addresses belong to the link of NETDEV. There is no route from one li
 import socket
 import sys
 
-from cases import eventually, need, outcome
+from cases import await_address, need, outcome
 from rds import Sock, parse, scope
 
 DATA = b"abc"
@@ -22,8 +22,7 @@ def name(netdev, host, port):
 
 def main():
     netdev, what, host, port, *peer = sys.argv[1:]
-    # The RDMA core notices a new address after a short delay.
-    eventually("the address is there", lambda: outcome(lambda: Sock(name(netdev, host, 0)).sock.close()) == "ok")
+    await_address(*name(netdev, host, 0))
     if what == "echo":
         with Sock(name(netdev, host, int(port)), 60) as s:
             print("bound", flush=True)

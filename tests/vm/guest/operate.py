@@ -17,9 +17,9 @@ import sys
 import time
 
 import rdma
-from cases import IB, IB6, eventually, need, outcome, page_before_nothing
+from cases import IB, IB6, await_address, eventually, need, outcome, page_before_nothing
 from rdma import A, B, NOTIFY_ME, READWRITE, SILENT, Pair, unpinned
-from rds import Sock, recvmsg
+from rds import recvmsg
 
 ATOMICS = sys.argv[1] == "1"
 PAGE = 4096
@@ -394,8 +394,7 @@ def removed():
                 need(outcome(p.write, b"x", cookie, [(0, 10)], 1) == "ENODEV", "without a device")
             finally:
                 link("add", "type", kind, "netdev", "rdsv0")
-        # The RDMA core notices the address after a short delay.
-        eventually("the address is back", lambda: outcome(lambda: Sock(A).sock.close()) == "ok")
+        await_address(*A)
         with Pair() as p:
             cookie = p.theirs.register(0, 1 << 20)
             p.write(b"again", cookie, [(0, 1 << 20)], 99)
