@@ -21,8 +21,8 @@ pub(super) enum Negotiation {
         /// Its handshakes have a generation, which those of this module have not.
         has_generation: bool,
     },
-    /// Sketch of C RDS. It has the rule for another generation of the peer, but only one connection,
-    /// whatever it has negotiated. So its order over several is not covered.
+    /// Sketch of C RDS. It has the rule for another generation of the peer, but only one
+    /// connection, whatever it has negotiated. So its order over several is not covered.
     C {
         generation: Option<NonZeroU32>,
         /// The last generation of the peer.
@@ -267,8 +267,8 @@ fn a_forgotten_connection_takes_retransmissions_of_a_restarted_c_node_for_new_on
     assert!(runs == 1 || positions.get() > 50);
 }
 
-/// Returns the number of positions that were kept.
-fn retransmissions_are_new(seed: u64, trace: bool, forgets: bool) -> u32 {
+/// Returns a world without loss, and which of its nodes is C RDS. The other one is of this module.
+fn world_with_c(seed: u64, trace: bool) -> (World, usize) {
     let weather = Weather {
         loss: 0,
         cm_delay: MS,
@@ -276,10 +276,15 @@ fn retransmissions_are_new(seed: u64, trace: bool, forgets: bool) -> u32 {
         calm_from: 10 * SECOND,
         fate: 0,
     };
-    let node = (seed % 2) as usize;
+    let c = (seed % 2) as usize;
     let mut brains = [Brain::rust(), Brain::rust()];
-    brains[node] = Brain::c();
-    let mut world = World::new(seed, weather, brains, trace);
+    brains[c] = Brain::c();
+    (World::new(seed, weather, brains, trace), c)
+}
+
+/// Returns the number of positions that were kept.
+fn retransmissions_are_new(seed: u64, trace: bool, forgets: bool) -> u32 {
+    let (mut world, node) = world_with_c(seed, trace);
     world.negotiate();
     for count in 0..5 {
         world.at(count * 100 * MS, Happening::Queue { node, len: 64 });
@@ -313,17 +318,7 @@ fn retransmissions_are_new(seed: u64, trace: bool, forgets: bool) -> u32 {
 /// since then that did not arrive, and those that it delivered twice.
 fn harm_of_a_restart(seed: u64, trace: bool, negotiate: fn(&mut World)) -> (usize, usize) {
     let mut rng = Rng(!seed);
-    let weather = Weather {
-        loss: 0,
-        cm_delay: MS,
-        worker_delay: 0,
-        calm_from: 10 * SECOND,
-        fate: 0,
-    };
-    let c = (seed % 2) as usize;
-    let mut brains = [Brain::rust(), Brain::rust()];
-    brains[c] = Brain::c();
-    let mut world = World::new(seed, weather, brains, trace);
+    let (mut world, c) = world_with_c(seed, trace);
     negotiate(&mut world);
     for count in 0..5 {
         for node in [0, 1] {
