@@ -130,7 +130,8 @@ impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arena = self.arena_stats();
         f.write_fmt(fmt!(
-            "buffer={} arenas={} in_use={} most_in_use={} bytes={} limit={} shards={} empty_shards={} foreign_shards={}",
+            "buffer={} arenas={} in_use={} most_in_use={} bytes={} limit={} shards={} \
+             empty_shards={} foreign_shards={}",
             self.config.buf_size,
             self.arenas.len(),
             arena.in_use,

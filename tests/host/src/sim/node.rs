@@ -336,8 +336,8 @@ impl Node {
         old
     }
 
-    /// Does what C RDS does when the generation of its peer is another one. Messages that it has not
-    /// sent keep their old numbers.
+    /// Does what C RDS does when the generation of its peer is another one. Messages that it has
+    /// not sent keep their old numbers.
     pub(super) fn begin_again_as_c(&mut self) {
         self.behind = self.tx.next_sequence() - 1;
         self.expected_by_c = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-//! Records of Oracle's kernels: more of each queue pair, and the paths of connections. `rds_rust` has
-//! the latter, too.
+//! Records of Oracle's kernels: more of each queue pair, and the paths of connections. `rds_rust`
+//! has the latter, too.
 
 use std::net::IpAddr;
 
