@@ -15,7 +15,6 @@ import checks
 EXCEPTIONS = {
     "conn": {"connection", "info", "node", "path", "receive", "retry_timers", "transport", "transports",
              "worker"},
-    "kapi/rdma": {"qp", "qp_handler"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "recv_queue", "room_waiters",
                "shared_state", "sndbuf_charge", "state", "upper", "waiters", "waiting"},
 }

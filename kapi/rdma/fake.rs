@@ -17,8 +17,10 @@ use super::{
         PieceOwner, //
     },
     pd::Pd,
-    qp::Qp,
-    qp_handler::QpHandler,
+    qp::{
+        Qp,
+        QpHandler, //
+    },
     verbs::QpConfig,
     wc_status::WcStatus, //
 };

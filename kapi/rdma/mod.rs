@@ -52,8 +52,9 @@ mod operation;
 mod pd;
 mod poller;
 mod qp;
-mod qp_handler;
+mod qp_event;
 mod qp_lifetime;
+mod qp_poll;
 mod qp_ring;
 mod raw_mr;
 mod send_chain;
@@ -128,11 +129,11 @@ pub(crate) use operation::{
     Verb, //
 };
 pub(crate) use pd::Pd;
-pub(crate) use qp::Qp;
-pub(crate) use qp_handler::{
-    QpEvent,
+pub(crate) use qp::{
+    Qp,
     QpHandler, //
 };
+pub(crate) use qp_event::QpEvent;
 pub(crate) use qp_ring::SendItem;
 pub(crate) use send_chain::{
     SendChain,

@@ -17,11 +17,11 @@ use super::{
         Poller,
         POLL_BUDGET, //
     },
-    qp::Qp,
-    qp_handler::{
-        QpEvent,
+    qp::{
+        Qp,
         QpHandler, //
     },
+    qp_event::QpEvent,
     qp_ring::{
         RecvRing,
         SIGNAL_EVERY, //

@@ -10,8 +10,10 @@ use super::{
         OperationItem,
         RejectedOp, //
     },
-    qp::Qp,
-    qp_handler::QpHandler,
+    qp::{
+        Qp,
+        QpHandler, //
+    },
     qp_ring::{
         SendItem,
         SIGNAL_EVERY, //
