@@ -8,6 +8,11 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::rdma::BufMut,
+        kunit::pool_sizes::{
+            SHARD,
+            SIZE,
+            SLOTS, //
+        },
         recv_pool::{
             Context,
             Counters,
@@ -21,11 +26,6 @@ mod suite {
         prelude::*,
         sync::Arc, //
     };
-
-    /// Header and fragment: 15 of them fit into a shard.
-    const SIZE: u32 = 4352;
-    const SHARD: usize = 65536;
-    const SLOTS: usize = 15;
 
     /// Buffers that messages leave to frames.
     const SPARE: usize = 2;

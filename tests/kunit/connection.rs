@@ -9,7 +9,6 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::{
-            Bounds,
             ConnKey,
             Connection,
             Endpoint,
@@ -22,7 +21,6 @@ mod suite {
             RecvFrame,
             Request,
             Transports,
-            Tunables,
             TxQueue, //
         },
         kapi::{
@@ -40,15 +38,13 @@ mod suite {
         kunit::{
             transport::{
                 self,
+                PlainLink,
                 WithoutMemory, //
             },
             wait::eventually, //
         },
         msg::Message,
         proto::{
-            idle::IdleTimeouts,
-            info::RdmaPath,
-            keepalive::LinkActivity,
             tx::Pressure,
             wire::{
                 FragmentSize,
@@ -59,9 +55,6 @@ mod suite {
         recv_pool::{
             BufMut,
             Context,
-            Counters,
-            Limit,
-            PoolShared,
             Pools,
             Unmapped, //
         },
@@ -72,7 +65,6 @@ mod suite {
     };
     use core::net::Ipv6Addr;
     use kernel::{
-        fmt,
         prelude::*,
         sync::{
             atomic::{
@@ -282,7 +274,8 @@ mod suite {
     fn the_end_of_a_namespace_leaves_others_alone() -> Result {
         let bench = Bench::new(true)?;
         let first = bench.connect()?;
-        let node = new_node(&bench.node.shared, &bench.node.transports, &bench.queue)?;
+        let (shared, transports) = (&bench.node.shared, &bench.node.transports);
+        let node = transport::node(shared, transports, &bench.queue, 10, 0)?;
         let connect = || {
             let pools = || Ok(bench.fake.unmapped.pools().clone());
             node.connection(transport::key(), None, pools)
@@ -426,25 +419,6 @@ mod suite {
         Ok(connection.is_congested(PORT))
     }
 
-    /// Creates the node of a namespace.
-    fn new_node(
-        shared: &Arc<SharedState>,
-        transports: &Transports,
-        queue: &Arc<OwnedQueue>,
-    ) -> Result<Arc<Node>> {
-        Node::new(
-            shared.clone(),
-            transports.clone(),
-            queue.clone(),
-            Arc::new(Tunables::new(), GFP_KERNEL)?,
-            Bounds {
-                all: 64,
-                per_peer: 10,
-            },
-            IdleTimeouts::new(0),
-        )
-    }
-
     /// A node that reaches its peers through [`Fake`].
     struct Bench {
         queue: Arc<OwnedQueue>,
@@ -455,11 +429,7 @@ mod suite {
     impl Bench {
         fn new(accepts: bool) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
-            let pool_shared = PoolShared {
-                most: Arc::new(Limit::new(4 << 20), GFP_KERNEL)?,
-                counters: Arc::new(Counters::new(), GFP_KERNEL)?,
-                queue: queue.clone(),
-            };
+            let pool_shared = transport::pool_shared(&queue, 4 << 20)?;
             let fake = try_pin_init!(Fake {
                 unmapped: Unmapped::new(&pool_shared)?,
                 accepts,
@@ -475,7 +445,7 @@ mod suite {
             let fake = Arc::pin_init(fake, GFP_KERNEL)?;
             let shared = SharedState::new(queue.clone(), 1 << 20)?;
             let transports = Transports::new().with(fake.clone());
-            let node = new_node(&shared, &transports, &queue)?;
+            let node = transport::node(&shared, &transports, &queue, 10, 0)?;
             Ok(Self { queue, fake, node })
         }
 
@@ -630,28 +600,10 @@ mod suite {
         }
     }
 
-    impl Link for Fake {
-        fn fragment(&self) -> FragmentSize {
-            FragmentSize::K4
-        }
-
-        fn path(&self) -> RdmaPath {
-            RdmaPath::default()
-        }
-
-        fn show(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-            Ok(())
-        }
-
-        fn announce(&self, _: &Connection) {
+    impl PlainLink for Fake {
+        fn announced(&self) {
             self.ups.fetch_add(1, Relaxed);
         }
-
-        fn activity(&self) -> LinkActivity {
-            LinkActivity::default()
-        }
-
-        fn give_up(&self) {}
 
         fn transmit(&self, _: &Connection, queue: &mut TxQueue) {
             if !self.takes.load(Relaxed) {

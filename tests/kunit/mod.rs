@@ -21,6 +21,7 @@ mod mprds;
 mod packed;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;
+mod pool_sizes;
 mod print;
 mod rdma;
 mod recv_pool;

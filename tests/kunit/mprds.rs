@@ -12,18 +12,14 @@ mod suite {
                 self,
                 FrameSink, //
             },
-            Bounds,
             ConnKey,
             Connection,
             Endpoint,
             EndpointEvent,
             EndpointProgress,
-            Link,
-            NextStep,
             Node,
             RecvFrame,
             Transports,
-            Tunables,
             TxQueue, //
         },
         kapi::{
@@ -43,15 +39,14 @@ mod suite {
         kunit::{
             transport::{
                 self,
+                PlainLink,
+                ReadyEnd,
                 WithoutMemory, //
             },
             wait::eventually, //
         },
         proto::{
             exthdr::SPACE,
-            idle::IdleTimeouts,
-            info::RdmaPath,
-            keepalive::LinkActivity,
             wire::{
                 Flags,
                 FragmentSize,
@@ -63,9 +58,6 @@ mod suite {
         },
         recv_pool::{
             Context,
-            Counters,
-            Limit,
-            PoolShared,
             Pools,
             Unmapped, //
         },
@@ -75,7 +67,6 @@ mod suite {
         }, //
     };
     use kernel::{
-        fmt,
         prelude::*,
         sync::Arc, //
     };
@@ -200,28 +191,16 @@ mod suite {
     impl Bench {
         fn new(idle_secs: u32) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
-            let pool_shared = PoolShared {
-                most: Arc::new(Limit::new(16 << 20), GFP_KERNEL)?,
-                counters: Arc::new(Counters::new(), GFP_KERNEL)?,
-                queue: queue.clone(),
-            };
+            let pool_shared = transport::pool_shared(&queue, 16 << 20)?;
             let wire = try_pin_init!(Wire {
                 unmapped: Unmapped::new(&pool_shared)?,
                 answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
                 end <- new_spinlock_bh!(None, "rds_kunit_end"),
             });
             let wire = Arc::pin_init(wire, GFP_KERNEL)?;
-            let node = Node::new(
-                SharedState::new(queue.clone(), 1 << 20)?,
-                Transports::new().with(wire.clone()),
-                queue.clone(),
-                Arc::new(Tunables::new(), GFP_KERNEL)?,
-                Bounds {
-                    all: 64,
-                    per_peer: 1,
-                },
-                IdleTimeouts::new(idle_secs),
-            )?;
+            let shared = SharedState::new(queue.clone(), 1 << 20)?;
+            let transports = Transports::new().with(wire.clone());
+            let node = transport::node(&shared, &transports, &queue, 1, idle_secs)?;
             Ok(Self { queue, wire, node })
         }
 
@@ -293,65 +272,12 @@ mod suite {
 
         fn prepare(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
             let progress = Arc::new(EndpointProgress::new(), GFP_KERNEL)?;
-            // The result is set before any thread waits for it.
-            progress.set(EndpointEvent::StepDone);
             drop(self.end.lock().replace(progress.clone()));
-            Ok(KBox::new(
-                WireEnd {
-                    wire: self,
-                    progress,
-                },
-                GFP_KERNEL,
-            )?)
+            ReadyEnd::create(self, progress)
         }
     }
 
-    struct WireEnd {
-        wire: Arc<Wire>,
-        progress: Arc<EndpointProgress>,
-    }
-
-    impl Endpoint for WireEnd {
-        fn progress(&self) -> &EndpointProgress {
-            &self.progress
-        }
-
-        fn next_step(&mut self) -> Result<NextStep> {
-            self.progress.set(EndpointEvent::Prepared);
-            Ok(NextStep::Begun)
-        }
-
-        fn connect(&mut self) -> Result {
-            self.progress.set(EndpointEvent::Established);
-            Ok(())
-        }
-
-        fn link(&self) -> Option<Arc<dyn Link>> {
-            Some(self.wire.clone())
-        }
-    }
-
-    impl Link for Wire {
-        fn fragment(&self) -> FragmentSize {
-            FragmentSize::K4
-        }
-
-        fn path(&self) -> RdmaPath {
-            RdmaPath::default()
-        }
-
-        fn show(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-            Ok(())
-        }
-
-        fn announce(&self, _: &Connection) {}
-
-        fn activity(&self) -> LinkActivity {
-            LinkActivity::default()
-        }
-
-        fn give_up(&self) {}
-
+    impl PlainLink for Wire {
         fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
             if xmit::transmit(connection, queue, || WireFrames(self)).is_err() {
                 connection.note_failure("frame", EIO);

@@ -27,6 +27,7 @@ mod suite {
             },
             time::monotonic_ns, //
         },
+        kunit::pool_sizes::SHARD,
         recv_pool::{
             Context,
             Counters,
@@ -41,7 +42,6 @@ mod suite {
         sync::Arc, //
     };
 
-    const SHARD: usize = 65536;
     const PAGE: u64 = 4096;
     const SAMPLES: usize = 101;
 

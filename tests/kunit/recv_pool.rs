@@ -11,6 +11,11 @@ mod suite {
             Batch,
             BufMut, //
         },
+        kunit::pool_sizes::{
+            SHARD,
+            SIZE,
+            SLOTS, //
+        },
         recv_pool::{
             Context,
             Counters,
@@ -25,11 +30,6 @@ mod suite {
         prelude::*,
         sync::Arc, //
     };
-
-    /// Header and fragment: 15 of them fit into a shard.
-    const SIZE: u32 = 4352;
-    const SHARD: usize = 65536;
-    const SLOTS: usize = 15;
 
     /// Fewer steps under Miri, which is slow.
     const STEPS: u32 = if cfg!(miri) { 200 } else { 4000 };

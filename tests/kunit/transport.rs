@@ -1,25 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport without program memory for the connections of suites, and queries to its node.
+//! A transport without program memory for the connections of suites, its links, and its node.
 
 use crate::{
     conn::{
+        Bounds,
         ConnKey,
         Connection,
         Endpoint,
+        EndpointEvent,
+        EndpointProgress,
+        Link,
+        NextStep,
         Node,
-        Transport, //
+        Transport,
+        Transports,
+        Tunables,
+        TxQueue, //
     },
-    kapi::net::{
-        IpBits,
-        Net, //
+    kapi::{
+        net::{
+            IpBits,
+            Net, //
+        },
+        sync::OwnedQueue, //
     },
-    proto::wire::FragmentSize,
-    recv_pool::Pools,
-    socket::TransportId, //
+    proto::{
+        idle::IdleTimeouts,
+        info::RdmaPath,
+        keepalive::LinkActivity,
+        wire::FragmentSize, //
+    },
+    recv_pool::{
+        Counters,
+        Limit,
+        PoolShared,
+        Pools, //
+    },
+    socket::{
+        SharedState,
+        TransportId, //
+    }, //
 };
 use core::net::Ipv6Addr;
 use kernel::{
+    fmt,
     prelude::*,
     sync::Arc, //
 };
@@ -58,6 +83,110 @@ impl<T: WithoutMemory> Transport for T {
     fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         WithoutMemory::prepare(self, connection)
     }
+}
+
+/// A suite's own link, which carries fragments of 4 KiB. Nothing of it is measured.
+pub(crate) trait PlainLink: Send + Sync {
+    /// Handles that the connection is up.
+    fn announced(&self) {}
+
+    /// Takes messages of the queue.
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
+}
+
+impl<T: PlainLink> Link for T {
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K4
+    }
+
+    fn path(&self) -> RdmaPath {
+        RdmaPath::default()
+    }
+
+    fn show(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+
+    fn announce(&self, _: &Connection) {
+        self.announced();
+    }
+
+    fn activity(&self) -> LinkActivity {
+        LinkActivity::default()
+    }
+
+    fn give_up(&self) {}
+
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        PlainLink::transmit(self, connection, queue);
+    }
+}
+
+/// An endpoint that is up as soon as it connects.
+pub(crate) struct ReadyEnd {
+    link: Arc<dyn Link>,
+    progress: Arc<EndpointProgress>,
+}
+
+impl ReadyEnd {
+    /// Creates an endpoint with a link, which has prepared its request. The owner of
+    /// `progress` can end it.
+    pub(crate) fn create(
+        link: Arc<dyn Link>,
+        progress: Arc<EndpointProgress>,
+    ) -> Result<KBox<dyn Endpoint>> {
+        // The result is set before any thread waits for it.
+        progress.set(EndpointEvent::StepDone);
+        Ok(KBox::new(Self { link, progress }, GFP_KERNEL)?)
+    }
+}
+
+impl Endpoint for ReadyEnd {
+    fn progress(&self) -> &EndpointProgress {
+        &self.progress
+    }
+
+    fn next_step(&mut self) -> Result<NextStep> {
+        self.progress.set(EndpointEvent::Prepared);
+        Ok(NextStep::Begun)
+    }
+
+    fn connect(&mut self) -> Result {
+        self.progress.set(EndpointEvent::Established);
+        Ok(())
+    }
+
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        Some(self.link.clone())
+    }
+}
+
+/// Returns what pools share that take at most `most` bytes.
+pub(crate) fn pool_shared(queue: &Arc<OwnedQueue>, most: usize) -> Result<PoolShared> {
+    Ok(PoolShared {
+        most: Arc::new(Limit::new(most), GFP_KERNEL)?,
+        counters: Arc::new(Counters::new(), GFP_KERNEL)?,
+        queue: queue.clone(),
+    })
+}
+
+/// Creates the node of a namespace, with room for 64 connections.
+pub(crate) fn node(
+    shared: &Arc<SharedState>,
+    transports: &Transports,
+    queue: &Arc<OwnedQueue>,
+    per_peer: usize,
+    idle_secs: u32,
+) -> Result<Arc<Node>> {
+    let bounds = Bounds { all: 64, per_peer };
+    Node::new(
+        shared.clone(),
+        transports.clone(),
+        queue.clone(),
+        Arc::new(Tunables::new(), GFP_KERNEL)?,
+        bounds,
+        IdleTimeouts::new(idle_secs),
+    )
 }
 
 /// Returns the key of the connection of a suite.

@@ -6,6 +6,7 @@
 mod bench;
 mod ends;
 mod mr_pool;
+mod operations;
 mod pauses;
 mod receives;
 mod sends;

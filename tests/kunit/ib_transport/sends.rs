@@ -6,36 +6,32 @@ use kernel::prelude::*;
 
 #[kunit_tests(rds_ib_sends)]
 mod suite {
-    use super::super::bench::*;
+    use super::super::{
+        bench::*,
+        operations::{
+            operation,
+            Recorder, //
+        }, //
+    };
     use crate::{
         ib_transport::qp_context::QpContext,
-        kapi::{
-            rdma::{
-                fake::{
-                    local_piece,
-                    Kind,
-                    Script,
-                    FLUSHED,
-                    LOCAL_PROTECTION,
-                    LOST,
-                    NO_RECEIVE,
-                    REMOTE_ACCESS,
-                    RETRIES_EXCEEDED, //
-                },
-                Operation,
-                OperationItem,
-                PostError,
-                Qp,
-                SendChain,
-                SendItem,
-                Verb,
-                WcStatus, //
+        kapi::rdma::{
+            fake::{
+                Kind,
+                Script,
+                FLUSHED,
+                LOCAL_PROTECTION,
+                LOST,
+                NO_RECEIVE,
+                REMOTE_ACCESS,
+                RETRIES_EXCEEDED, //
             },
-            sync::{
-                new_spinlock_bh,
-                Item,
-                SpinLockBh, //
-            }, //
+            PostError,
+            Qp,
+            SendChain,
+            SendItem,
+            Verb,
+            WcStatus, //
         },
         msg::Message,
         proto::{
@@ -521,42 +517,6 @@ mod suite {
         Ok(())
     }
 
-    /// Completions of an operation: their number, and the last status.
-    #[pin_data]
-    struct Recorder {
-        #[pin]
-        ends: SpinLockBh<(u32, WcStatus)>,
-    }
-
-    impl Recorder {
-        fn new() -> Result<[Arc<Self>; 5]> {
-            let one = || {
-                Arc::pin_init(
-                    pin_init!(Self {
-                        ends <- new_spinlock_bh!((0, WcStatus::SUCCESS), "Recorder::ends"),
-                    }),
-                    GFP_KERNEL,
-                )
-            };
-            Ok([one()?, one()?, one()?, one()?, one()?])
-        }
-    }
-
-    impl Operation for Recorder {
-        fn number(&self) -> u64 {
-            0
-        }
-
-        fn owner(&self) -> u64 {
-            0
-        }
-
-        fn done(&self, _: bool, status: WcStatus) {
-            let mut ends = self.ends.lock();
-            *ends = (ends.0 + 1, status);
-        }
-    }
-
     /// Adds a frame, or an operation that reports to `who`.
     fn add(
         chain: &mut SendChain<'_, QpContext>,
@@ -585,17 +545,6 @@ mod suite {
         };
         let posted = chain.operate(operation(qp, verb, who)?);
         posted.map_err(|_| EIO)
-    }
-
-    /// Creates an operation on eight bytes.
-    fn operation(
-        qp: &Qp<QpContext>,
-        verb: Verb,
-        who: &Arc<Recorder>,
-    ) -> Result<Item<OperationItem>> {
-        let local = local_piece(&qp.handler().device.pd, 8);
-        let item = OperationItem::new(verb, local, 2, 0x9000, true, who.clone());
-        Ok(Item::new(item, GFP_ATOMIC)?)
     }
 
     /// Returns the completions of operations that end as `end` does, before their queue pair is

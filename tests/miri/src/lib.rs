@@ -63,9 +63,16 @@ mod bindings;
 mod kapi;
 mod recv_pool;
 
+/// The path that the suites have in the module.
+mod kunit {
+    pub(crate) use crate::kunit_pool_sizes as pool_sizes;
+}
+
 #[path = "../../kunit/arenas.rs"]
 mod kunit_arenas;
 #[path = "../../kunit/fifo.rs"]
 mod kunit_fifo;
+#[path = "../../kunit/pool_sizes.rs"]
+mod kunit_pool_sizes;
 #[path = "../../kunit/recv_pool.rs"]
 mod kunit_recv_pool;
