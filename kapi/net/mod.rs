@@ -5,6 +5,8 @@
 mod addr;
 mod bind_node;
 mod bound;
+#[cfg(rds_kunit)]
+mod fake;
 mod family;
 mod local;
 mod msghdr;
@@ -21,6 +23,8 @@ pub(crate) use addr::{
     SockAddrError, //
 };
 pub(crate) use bound::BoundList;
+#[cfg(rds_kunit)]
+pub(crate) use fake::FakeSocket;
 pub(crate) use family::{
     Registration,
     SOCK_SEQPACKET, //

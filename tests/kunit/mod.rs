@@ -34,4 +34,5 @@ mod tx;
 #[path = "../vectors.rs"]
 mod vectors;
 pub(crate) mod wait;
+mod waiters;
 mod wire;
