@@ -18,7 +18,9 @@ use crate::kapi::{
         new_spinlock_bh,
         Fifo,
         Item,
-        SpinLockBh, //
+        Pick,
+        SpinLockBh,
+        Walk, //
     }, //
 };
 use kernel::{
@@ -28,6 +30,8 @@ use kernel::{
 
 /// Maximum number of deferred CM ids. Further ones are destroyed at once in spite of the risk.
 const MOST: usize = 1024;
+/// Number of deferred CM ids that are checked in one hold of the lock.
+const CHECKED_AT_ONCE: usize = 16;
 
 enum Answer {
     /// CM id of a connection that was lost with its network device. The queue pair is closed.
@@ -129,18 +133,32 @@ impl DeferredDestroy {
     /// Sleeps.
     pub(crate) fn sweep(&self, device: DeviceId) -> bool {
         let mut ready = Fifo::new();
-        let mut more = false;
-        self.parked.lock().extract(
-            |parked| {
-                let its = parked.device == device;
-                let goes = its && parked.may_go();
-                more |= its && !goes;
-                goes
-            },
-            &mut ready,
-        );
-        // `ready` is dropped without the lock.
-        more
+        let mut remain = false;
+        let mut walk = Walk::new();
+        loop {
+            // A check may search all network devices.
+            let more = self.parked.lock().extract_some(
+                &mut walk,
+                CHECKED_AT_ONCE,
+                |parked| {
+                    if parked.device != device {
+                        return Pick::Leave;
+                    }
+                    match parked.may_go() {
+                        true => Pick::Take,
+                        false => {
+                            remain = true;
+                            Pick::Leave
+                        }
+                    }
+                },
+                &mut ready,
+            );
+            if !more {
+                // `ready` is dropped without the lock.
+                return remain;
+            }
+        }
     }
 
     /// Destroys all deferred CM ids of a device.

@@ -29,6 +29,8 @@ pub(crate) use sections::{
     Sections, //
 };
 pub(crate) use softirqs_off::SoftirqsOff;
+#[cfg(rds_kunit)]
+pub(crate) use spinlock_bh::count_holds;
 pub(crate) use spinlock_bh::{
     new_spinlock_bh,
     SpinLockBh,

@@ -44,6 +44,8 @@ unsafe impl Backend for SpinLockBhBackend {
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        #[cfg(rds_kunit)]
+        holds::note(ptr.addr());
         // SAFETY: By the caller's guarantee the lock is initialised.
         unsafe { bindings::rds_rust_spin_lock_bh(ptr) }
     }
@@ -78,3 +80,42 @@ macro_rules! new_spinlock_bh {
     };
 }
 pub(crate) use new_spinlock_bh;
+
+#[cfg(rds_kunit)]
+pub(crate) use holds::count_holds;
+
+/// Counts how often locks are held, for tests of the work that is done in one hold.
+#[cfg(rds_kunit)]
+mod holds {
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
+
+    /// Addresses whose locks are counted. Only one test at a time counts.
+    static FROM: Atomic<usize> = Atomic::new(0);
+    static TO: Atomic<usize> = Atomic::new(0);
+    static HOLDS: Atomic<usize> = Atomic::new(0);
+
+    pub(super) fn note(lock: usize) {
+        if (FROM.load(Relaxed)..TO.load(Relaxed)).contains(&lock) {
+            HOLDS.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Calls `function`. Returns its result, and how often other code than
+    /// [`try_lock`](super::SpinLockBh) has locked locks in `object` meanwhile.
+    ///
+    /// # Context
+    ///
+    /// That of `function`.
+    pub(crate) fn count_holds<T, R>(object: &T, function: impl FnOnce() -> R) -> (R, usize) {
+        let from = core::ptr::from_ref(object).addr();
+        HOLDS.store(0, Relaxed);
+        TO.store(from.wrapping_add(size_of::<T>()), Relaxed);
+        FROM.store(from, Relaxed);
+        let result = function();
+        TO.store(0, Relaxed);
+        (result, HOLDS.load(Relaxed))
+    }
+}

@@ -26,7 +26,10 @@ mod suite {
                 DeviceId,
                 IbDevice, //
             },
-            sync::Completion, //
+            sync::{
+                count_holds,
+                Completion, //
+            }, //
         },
         stats::Counter, //
     };
@@ -201,6 +204,11 @@ mod suite {
             early += usize::from(refused()?);
         }
         let last = refused()?;
+        // None of them can go, because the address is not resolved. Few are checked in one hold of
+        // the lock, because each check may search all network devices.
+        let (remain, holds) = count_holds(&*parking, || {
+            [ID, DeviceId(8)].map(|device| parking.sweep(device))
+        });
         parking.clear(DeviceId(8));
         let other = refused()?;
         parking.clear(ID);
@@ -208,6 +216,8 @@ mod suite {
         parking.clear(ID);
         drop((parking, id));
         bench.end(connection);
+        assert_eq!(remain, [true, false]);
+        assert!(holds >= 2 * MOST / 16);
         assert_eq!((early, last, other, again), (0, true, true, false));
         Ok(())
     }
