@@ -14,7 +14,10 @@ use crate::{
             Sock, //
         }, //
     },
-    proto::rdma::Cookie,
+    proto::{
+        faults::Admission,
+        rdma::Cookie, //
+    },
     socket::{
         BounceCharge,
         MsgMeta,
@@ -74,6 +77,8 @@ impl MrArg {
 pub(super) struct Control {
     pub(super) memory: Option<MrArg>,
     pub(super) operation: Option<OpRequest>,
+    /// The time at which the operation was admitted.
+    pub(super) admission: Admission,
     /// Charge for bounce buffers of the operation, if it needs them.
     pub(super) bounce: Option<BounceCharge>,
 }

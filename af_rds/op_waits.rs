@@ -14,6 +14,7 @@ use crate::{
         },
         task::UserId, //
     },
+    proto::faults::Admission,
     socket::{
         BounceCharge,
         Bound,
@@ -38,6 +39,24 @@ fn refuse_to_wait<T>(sk: &Sock<Socket>, wait_ns: u64) -> Result<T> {
     Err(EAGAIN)
 }
 
+/// Waits for `wait_ns` nanoseconds, or ends a call that must not wait.
+///
+/// # Errors
+///
+/// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM`
+fn pause(sk: &Sock<Socket>, timeout: &mut Timeout, wait_ns: u64) -> Result {
+    if timeout.is_nonblocking() {
+        return refuse_to_wait(sk, wait_ns);
+    }
+    match sk.pause(timeout, wait_ns)? {
+        true => Ok(()),
+        false => Err(Errno::TimedOut.into()),
+    }
+}
+
 /// Waits until the program may begin an operation. Operations of a user are delayed after the peer
 /// has refused others of that user.
 ///
@@ -51,25 +70,24 @@ pub(super) fn await_op_delay(
     sk: &Sock<Socket>,
     connection: &Connection,
     timeout: &mut Timeout,
-) -> Result {
+) -> Result<Admission> {
     let user = UserId::current();
     let mut held = false;
-    while let Err(wait_ns) = connection.fault_limiter.admit(user, sk.standing()) {
+    let admission = loop {
+        let wait_ns = match connection.fault_limiter.admit(user, sk.standing()) {
+            Ok(admission) => break admission,
+            Err(wait_ns) => wait_ns,
+        };
         if !core::mem::replace(&mut held, true) {
             sk.node.stats.inc(Counter::SendOpHeld);
         }
-        if timeout.is_nonblocking() {
-            return refuse_to_wait(sk, wait_ns);
-        }
-        if !sk.pause(timeout, wait_ns)? {
-            return Err(Errno::TimedOut.into());
-        }
-    }
+        pause(sk, timeout, wait_ns)?;
+    };
     if sk.node.retry_timers.remove(sk) {
         // Another thread may have waited for this turn with an operation for another peer.
         sk.wake_writers(poll::OUT);
     }
-    Ok(())
+    Ok(admission)
 }
 
 /// Waits for bounce buffers for an operation, if the device needs them.

@@ -29,6 +29,7 @@ use crate::{
         Op,
         RdmaOp, //
     },
+    proto::faults::Admission,
     rdma_mem::{
         LocalMemory,
         Mapped,
@@ -129,6 +130,7 @@ impl OpRequest {
         sk: &Sock<Socket>,
         bound: &Bound,
         charge: Option<SndbufCharge>,
+        admission: Admission,
         bounce: Option<BounceCharge>,
     ) -> Result<(KBox<RdmaOp>, OpStats)> {
         if sk.notify_queue.is_full() {
@@ -178,7 +180,7 @@ impl OpRequest {
         let fence = flags.contains(RdmaFlags::FENCE);
         let announces_rkey = matches!(self, Self::Transfer(_)) && behind == FollowUp::Message;
         let used = announces_rkey.then_some(rkey);
-        let op = RdmaOp::new(&op, to_post, (fence, behind), used)?;
+        let op = RdmaOp::new(&op, to_post, (fence, behind), used, admission)?;
         Ok((op, op_stats))
     }
 }

@@ -135,8 +135,9 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
     let route = route(sk, bound, &peer, last)?;
     let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     if let (Route::Connection(connection), Some(control)) = (&route, &mut control) {
+        let control = &mut **control;
         if let Some(operation) = &control.operation {
-            await_op_delay(sk, connection, &mut timeout)?;
+            control.admission = await_op_delay(sk, connection, &mut timeout)?;
             control.bounce = await_bounce(sk, bound, operation, &mut timeout)?;
         }
     }
@@ -243,10 +244,10 @@ impl Sending<'_> {
         let memory = control.memory.map(|it| it.cookie(sk)).transpose()?;
         let (memory, fresh) = memory.map_or((None, None), |(it, fresh)| (Some(it), fresh));
         let mut charge = Some(charge);
-        let bounce = control.bounce;
+        let (admission, bounce) = (control.admission, control.bounce);
         let prepare = |request: OpRequest| {
             let is_silent = memory.is_none() && request.is_silent(self.len);
-            request.prepare(sk, bound, charge.take_if(|_| is_silent), bounce)
+            request.prepare(sk, bound, charge.take_if(|_| is_silent), admission, bounce)
         };
         let operation = control.operation.map(prepare).transpose();
         let sent = operation.and_then(|operation| {

@@ -228,9 +228,13 @@ impl Connection {
         done
     }
 
-    /// Drops the messages that are lost with a queue pair: those that were meant for that link
-    /// only, and those with an operation of unknown outcome. The latter must not arrive without the
-    /// result of their operation, and their senders are notified.
+    /// Drops the messages that are lost with a queue pair. They are those that were meant for that
+    /// link only, and those with an operation of unknown outcome. The latter must not arrive
+    /// without the result of their operation, and their senders are notified.
+    ///
+    /// Operations that would most likely be refused go as well, see `FaultLimiter::ends`.
+    /// `work_request()` ends those that are queued later, and those of sockets whose operations
+    /// are refused on another connection.
     ///
     /// # Context
     ///
@@ -246,16 +250,22 @@ impl Connection {
         // Acknowledged messages have arrived, so they are not lost.
         while self.drop_acked() {}
         let _taking = self.path.cancel_lock.lock();
-        let pick = |queue_kind, message: &mut Message| {
-            let was_out = queue_kind == QueueKind::Sent && message.is_for_one_link();
-            match was_out || message.has_lost_operation() {
-                true => Pick::Take,
-                false => Pick::Leave,
-            }
+        let has_ended = |message: &Message| {
+            let operation = message.ops.operation.as_deref();
+            message.has_lost_operation() || operation.is_some_and(|it| self.fault_limiter.ends(it))
         };
-        let done = self.path.take_out(pick, || true);
-        let lost = done.iter().filter(|it| it.has_lost_operation()).count();
-        self.note_drop(Counter::SendDropOperation, lost);
+        let lost = Cell::new(0usize);
+        let pick = |queue_kind, message: &mut Message| {
+            let has_ended = has_ended(message);
+            let was_out = queue_kind == QueueKind::Sent && message.is_for_one_link();
+            if !has_ended && !was_out {
+                return Pick::Leave;
+            }
+            lost.set(lost.get().wrapping_add(usize::from(has_ended)));
+            Pick::Take
+        };
+        drop(self.path.take_out(pick, || true));
+        self.note_drop(Counter::SendDropOperation, lost.get());
     }
 }
 

@@ -13,7 +13,9 @@ use crate::{
         task::UserId,
         time, //
     },
+    msg::RdmaOp,
     proto::faults::{
+        Admission,
         Faults,
         Standing, //
     }, //
@@ -85,9 +87,9 @@ impl FaultLimiter {
     ///
     /// Any context except hard interrupt.
     #[inline]
-    pub(crate) fn admit(&self, user: UserId, standing: Standing) -> Result<(), u64> {
+    pub(crate) fn admit(&self, user: UserId, standing: Standing) -> Result<Admission, u64> {
         if !self.any.read_once() {
-            return Ok(());
+            return Ok(Admission::default());
         }
         let now = time::monotonic_ns();
         let mut faults = self.faults.lock();
@@ -101,6 +103,25 @@ impl FaultLimiter {
             self.any.store(false, Relaxed);
         }
         drop(faults);
-        result
+        result.map(|()| Admission(now))
+    }
+
+    /// Returns `true` if an operation has to end instead of being posted: it was queued before a
+    /// refusal that delays its socket.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    #[inline]
+    pub(super) fn ends(&self, operation: &RdmaOp) -> bool {
+        if !self.any.read_once() || operation.has_begun() {
+            return false;
+        }
+        let (user, standing) = operation.owner();
+        let now = time::monotonic_ns();
+        match &mut *self.faults.lock() {
+            Some(faults) => faults.is_outdated(user.number(), standing, operation.admission, now),
+            None => false,
+        }
     }
 }

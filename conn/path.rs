@@ -101,6 +101,12 @@ pub(crate) struct TxQueue {
     /// Messages whose only purpose was an operation that is posted or was refused. They are dropped
     /// without the lock.
     pub(crate) finished: Fifo<Message>,
+    /// The last transmission ended before all that it could do, because it had ended many
+    /// operations. The others wait for the next one.
+    pub(crate) is_cut_short: bool,
+    /// Maximum number of operations that one transmission has ended.
+    #[cfg(rds_kunit)]
+    pub(crate) most_ended: u32,
     /// The status of the operation that was posted last.
     pub(crate) last_operation: Option<Arc<OpStatus>>,
     /// Names the connection in trace events.
@@ -120,6 +126,9 @@ impl TxQueue {
             unsent: Fifo::new(),
             sent: Fifo::new(),
             finished: Fifo::new(),
+            is_cut_short: false,
+            #[cfg(rds_kunit)]
+            most_ended: 0,
             last_operation: None,
             backlog: 0,
             cong_left: 0,
@@ -431,6 +440,12 @@ impl Path {
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.has_event(PathEvent::Stop)
+    }
+
+    /// Returns the maximum number of operations that one transmission has ended.
+    #[cfg(rds_kunit)]
+    pub(crate) fn most_ended(&self) -> u32 {
+        self.tx.lock().queue.most_ended
     }
 
     /// Returns the number of frames with payload that were sent, modulo 2^32.

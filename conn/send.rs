@@ -157,7 +157,7 @@ impl Connection {
     ) {
         let again = token.and_then(|token| self.path.tx.give_back(&mut tx, token));
         match again {
-            None => Self::unlock(tx),
+            None => self.unlock(tx),
             Some(token) => self.transmit_again(tx, token),
         }
     }
@@ -171,6 +171,10 @@ impl Connection {
             let Some(token) = left else {
                 break;
             };
+            if tx.queue.is_cut_short {
+                left = Some(token);
+                break;
+            }
             tx.transmit(self);
             left = self.path.tx.give_back(&mut tx, token);
         }
@@ -179,7 +183,7 @@ impl Connection {
         if left.is_some() && !self.has_ended() {
             self.node.queue.enqueue::<_, 3>(self.clone());
         }
-        Self::unlock(tx);
+        self.unlock(tx);
     }
 
     /// Wakes the worker if messages of others wait for a link.
@@ -192,12 +196,18 @@ impl Connection {
     }
 
     /// Releases the lock, then drops finished messages.
-    fn unlock(mut tx: SpinLockBhGuard<'_, Tx>) {
+    fn unlock(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>) {
         if tx.queue.finished.is_empty() {
             return;
         }
         let mut finished = Fifo::new();
         finished.append(&mut tx.queue.finished);
+        // Ended operations are finished messages. The work item gets the token, if it is free. Its
+        // holder transmits again otherwise.
+        let is_cut_short = core::mem::take(&mut tx.queue.is_cut_short);
+        if is_cut_short && self.path.tx.ask().is_some() && !self.has_ended() {
+            self.node.queue.enqueue::<_, 3>(self.clone());
+        }
         drop(tx);
         drop(finished);
     }

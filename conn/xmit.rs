@@ -68,6 +68,10 @@ use crate::{
 };
 use kernel::prelude::*;
 
+/// Number of operations, or areas of their local memory, after which a transmission ends no other
+/// operation without posting it. `Path::tx` is held, and the areas are released in one softirq.
+const MOST_ENDED: u32 = 256;
+
 /// Access of a transmission to its link. While it exists, no other context posts to the link.
 ///
 /// # Context
@@ -222,6 +226,7 @@ fn add_frames<S: FrameSink>(
 ) -> Result<(), XmitError> {
     let ack = connection.path.ack();
     let mut copied = 0u32;
+    let mut ended = 0u32;
     loop {
         let view = View { connection, queue };
         match xmit::pause(&view, &sink.room(), copied) {
@@ -239,7 +244,7 @@ fn add_frames<S: FrameSink>(
                 return Ok(());
             }
         }
-        match add_next(connection, queue, ack, sink) {
+        match add_next(connection, queue, ack, sink, &mut ended) {
             Added::Frame { copied: bytes } => {
                 copied = copied.saturating_add(bytes);
                 // Every frame carries an acknowledgement.
@@ -288,6 +293,7 @@ fn add_next<S: FrameSink>(
     queue: &mut TxQueue,
     ack: u64,
     sink: &mut S,
+    ended: &mut u32,
 ) -> Added {
     let next = xmit::next(&View { connection, queue });
     let added = match next {
@@ -304,7 +310,7 @@ fn add_next<S: FrameSink>(
                     added => return added,
                 }
             }
-            work_request(connection, queue, sink)
+            work_request(connection, queue, sink, ended)
         }
         NextSend::Nothing => Added::Nothing,
     };
@@ -427,7 +433,12 @@ fn packed_frame(
 }
 
 /// Posts the next work request of the first unsent message's operation.
-fn work_request(connection: &Connection, queue: &mut TxQueue, sink: &mut impl FrameSink) -> Added {
+fn work_request(
+    connection: &Connection,
+    queue: &mut TxQueue,
+    sink: &mut impl FrameSink,
+    ended: &mut u32,
+) -> Added {
     let operation = queue
         .unsent
         .front_mut()
@@ -436,7 +447,25 @@ fn work_request(connection: &Connection, queue: &mut TxQueue, sink: &mut impl Fr
         return Added::Nothing;
     };
     operation.order_notification(&mut queue.last_operation);
-    let posted = if !sink.serves_reads() && operation.refuse_without_responder() {
+    let cannot_post = !sink.serves_reads() && operation.needs_responder();
+    if *ended >= MOST_ENDED && cannot_post {
+        queue.is_cut_short = true;
+        return Added::Nothing;
+    }
+    // Others are posted, and the first refusal ends the link.
+    let is_outdated = *ended < MOST_ENDED && connection.fault_limiter.ends(operation);
+    if cannot_post && !is_outdated {
+        operation.refuse();
+    }
+    let is_refused = is_outdated || cannot_post;
+    if is_refused {
+        *ended = ended.saturating_add(operation.areas().max(1));
+    }
+    #[cfg(rds_kunit)]
+    {
+        queue.most_ended = queue.most_ended.max(*ended);
+    }
+    let posted = if is_refused {
         Posted::Never
     } else {
         operation.post_next(|item| sink.operate(item))

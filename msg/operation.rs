@@ -36,7 +36,10 @@ use crate::{
         },
         task::UserId, //
     },
-    proto::faults::Standing,
+    proto::faults::{
+        Admission,
+        Standing, //
+    },
     rdma_mem::{
         LocalMemory,
         OnRelease, //
@@ -410,7 +413,11 @@ pub(crate) struct RdmaOp {
     /// Work requests that wait to be posted, in order.
     to_post: Fifo<OperationItem>,
     begun: bool,
+    user: UserId,
+    pub(crate) admission: Admission,
     outcome: Arc<OpStatus>,
+    /// Number of areas of local memory.
+    areas: u32,
     /// Kept until the acknowledgement, if that decides about success.
     awaiting_ack: Option<Arc<Op>>,
     /// The message must not be sent before a read is done.
@@ -435,13 +442,17 @@ impl RdmaOp {
         to_post: Fifo<OperationItem>,
         (fence, behind): (bool, FollowUp),
         rkey: Option<u32>,
+        admission: Admission,
     ) -> Result<KBox<Self>> {
         let this = Self {
             sk: op.notifier.sk.clone(),
             notifier: Some(op.notifier.clone()),
             to_post,
             begun: false,
+            user: op.user,
+            admission,
             outcome: op.notifier.outcome.clone(),
+            areas: u32::try_from(op.memory.len()).unwrap_or(u32::MAX),
             awaiting_ack: op.completion_is_local_only.then(|| op.clone()),
             fence,
             behind,
@@ -477,17 +488,15 @@ impl RdmaOp {
         }
     }
 
-    /// Fails an operation that needs a responder, because this peer has none. Returns `true` if the
-    /// operation needs one.
-    pub(crate) fn refuse_without_responder(&mut self) -> bool {
-        let needs_responder = self
-            .to_post
-            .front()
-            .is_some_and(OperationItem::is_served_by_peer);
-        if needs_responder {
-            self.outcome.refuse();
-        }
-        needs_responder
+    /// Returns `true` if the next work request needs a responder at the peer.
+    pub(crate) fn needs_responder(&self) -> bool {
+        let first = self.to_post.front();
+        first.is_some_and(OperationItem::is_served_by_peer)
+    }
+
+    /// Fails the operation because its peer has no responder.
+    pub(crate) fn refuse(&self) {
+        self.outcome.refuse();
     }
 
     /// Posts the next work request with `post`, which may return it.
@@ -511,6 +520,17 @@ impl RdmaOp {
         }
     }
 
+    /// Returns `true` if a work request was posted.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Returns the user whose program started the operation, and the present standing of its
+    /// socket.
+    pub(crate) fn owner(&self) -> (UserId, Standing) {
+        (self.user, self.sk.standing())
+    }
+
     /// Returns `true` if work requests wait to be posted.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.to_post.is_empty()
@@ -529,6 +549,11 @@ impl RdmaOp {
     /// Returns `true` if success is known only from the peer's acknowledgement.
     pub(super) fn is_awaiting_ack(&self) -> bool {
         self.awaiting_ack.is_some()
+    }
+
+    /// Returns the number of areas of local memory, which the end of the operation releases.
+    pub(crate) fn areas(&self) -> u32 {
+        self.areas
     }
 
     /// Notes that the peer has received the message.

@@ -49,6 +49,10 @@ pub(crate) enum Standing {
     Bad,
 }
 
+/// The time at which an operation was admitted. 0 if no refusal was remembered then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Admission(pub(crate) u64);
+
 /// Refusals of one user.
 #[derive(Clone, Copy, Debug)]
 struct RefusalRecord {
@@ -57,6 +61,8 @@ struct RefusalRecord {
     first: u32,
     /// Time at which a refusal was last forgotten.
     since: u64,
+    /// Time of the last refusal.
+    refused_at: u64,
     /// Time of the last refusal if there has been no link since.
     failed_at: Option<u64>,
     /// Duration of the last outage.
@@ -70,6 +76,7 @@ impl RefusalRecord {
         refused: 0,
         first: 0,
         since: 0,
+        refused_at: 0,
         failed_at: None,
         outage: 0,
         next: 0,
@@ -109,6 +116,7 @@ impl RefusalRecord {
         if standing == Standing::New {
             self.first = self.first.saturating_add(1).min(MOST);
         }
+        self.refused_at = now;
         self.failed_at = Some(now);
         if self.backoff(Standing::Bad) > 0 {
             // `recover()` replaces this when there is a link.
@@ -232,5 +240,23 @@ impl Faults {
         } else {
             Err(wait)
         }
+    }
+
+    /// Returns `true` if an operation of a user's socket has to end. It was admitted before a
+    /// refusal after which it would have had to wait.
+    pub(crate) fn is_outdated(
+        &mut self,
+        user: u32,
+        standing: Standing,
+        admission: Admission,
+        now: u64,
+    ) -> bool {
+        let slot = self.slot_of(user);
+        if slot.is_none() && self.others_bits & bit_of(user) == 0 {
+            return false;
+        }
+        let record = self.record(slot);
+        record.forget(now);
+        admission.0 < record.refused_at && record.backoff(standing) > 0
     }
 }

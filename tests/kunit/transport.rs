@@ -21,9 +21,15 @@ use crate::{
     kapi::{
         net::{
             IpBits,
-            Net, //
+            Net,
+            Sock, //
         },
         sync::OwnedQueue, //
+    },
+    msg::{
+        CompletionNotifier,
+        NotifyRequest,
+        Op, //
     },
     proto::{
         idle::IdleTimeouts,
@@ -31,6 +37,7 @@ use crate::{
         keepalive::LinkActivity,
         wire::FragmentSize, //
     },
+    rdma_mem::LocalMemory,
     recv_pool::{
         Counters,
         Limit,
@@ -39,6 +46,7 @@ use crate::{
     },
     socket::{
         SharedState,
+        Socket,
         TransportId, //
     }, //
 };
@@ -199,6 +207,34 @@ pub(crate) fn key() -> ConnKey {
         tos: 0,
         transport: TransportId::Ib,
     }
+}
+
+/// An area of local memory without content.
+struct NoMemory;
+
+impl LocalMemory for NoMemory {
+    fn poison(&self) {}
+}
+
+/// Returns an operation of a socket with this number of areas of local memory, which asks for no
+/// notification. `is_kept`: its memory is kept until the acknowledgement.
+pub(crate) fn operation(
+    sk: &Sock<Socket>,
+    token: u64,
+    areas: usize,
+    is_kept: bool,
+) -> Result<Arc<Op>> {
+    let mut memory = KVVec::new();
+    for _ in 0..areas {
+        let area: KBox<dyn LocalMemory> = KBox::new(NoMemory, GFP_KERNEL)?;
+        memory.push(area, GFP_KERNEL)?;
+    }
+    let wanted = NotifyRequest {
+        all: false,
+        errors: None,
+    };
+    let notifier = CompletionNotifier::new(sk, token, wanted, None)?;
+    Op::new(notifier, memory, None, is_kept)
 }
 
 /// Returns the value of a counter of a node, 0 if no counter has this name.

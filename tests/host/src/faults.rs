@@ -3,7 +3,7 @@
 //! Tests of `proto/faults.rs`.
 
 use crate::proto::{
-    faults::{Faults, Standing},
+    faults::{Admission, Faults, Standing},
     SECOND,
 };
 use Standing::{Bad, Good, New};
@@ -176,4 +176,38 @@ fn all_is_forgotten_in_the_end() {
     assert_eq!(faults.admit(1, Bad, 41 * SECOND), Ok(()));
     faults.note(1, Bad, 41 * SECOND);
     assert!(!faults.is_forgotten(41 * SECOND));
+}
+
+/// Only operations that were admitted before a refusal end, and only where new ones would wait.
+#[test]
+fn an_operation_that_was_admitted_before_the_refusals_ends() {
+    let mut faults = Faults::new();
+    let before = Admission(SECOND);
+    for _ in 0..4 {
+        faults.note(1, Bad, 2 * SECOND);
+    }
+    assert!(!faults.is_outdated(1, Bad, before, 2 * SECOND));
+    faults.note(1, Bad, 2 * SECOND);
+    faults.recover(3 * SECOND);
+    let now = 3 * SECOND;
+    assert!(faults.is_outdated(1, Bad, before, now));
+    assert!(faults.is_outdated(1, Bad, Admission::default(), now));
+    assert!(!faults.is_outdated(1, Bad, Admission(2 * SECOND), now));
+    assert!(!faults.is_outdated(1, Good, before, now));
+    assert!(!faults.is_outdated(1, New, before, now));
+    assert!(!faults.is_outdated(2, Bad, before, now));
+    // The refusals are forgotten.
+    assert!(!faults.is_outdated(1, Bad, before, 100 * SECOND));
+}
+
+#[test]
+fn an_operation_of_a_new_socket_ends_after_many_refusals_of_such() {
+    let mut faults = Faults::new();
+    let ends = |faults: &mut Faults| faults.is_outdated(1, New, Admission(1), SECOND);
+    for _ in 0..20 {
+        faults.note(1, New, SECOND);
+    }
+    assert!(!ends(&mut faults));
+    faults.note(1, New, SECOND);
+    assert!(ends(&mut faults));
 }

@@ -9,5 +9,6 @@ mod mr_pool;
 mod operations;
 mod pauses;
 mod receives;
+mod refusals;
 mod sends;
 mod starvation;

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""wrong_key.py HOST PEER COUNT: a program of an ordinary user writes to PEER with a key that no
-region has.
+"""wrong_key.py HOST PEER once|queued COUNT: programs of an ordinary user write to PEER with a key
+that no region has.
 
-It does this COUNT times, each as soon as it has the status of the one before. At the end a call
-that must not wait has to be refused, and the program is notified when it may try again.
+- once: one program does this COUNT times, each as soon as it has the status of the one before. At
+  the end a call that must not wait has to be refused, and the program is notified when it may try
+  again.
+- queued: COUNT programs queue as many writes as they can, and then read the status of each.
+  Prints the number of writes.
 """
 
 import os
@@ -17,41 +20,86 @@ from rdma import NOTIFY_ME, READWRITE, SILENT, Memory
 from rds import Sock
 
 NOBODY = 65534
+SO_SNDBUFFORCE = 32
 PATIENCE = 60
 
 
-def main(host, peer, count):
+class Writer:
+    """A socket, and writes with a wrong key from it."""
+
+    def __init__(self, sock):
+        self.sock, self.memory = sock, Memory(sock, 1)
+
+    def write(self, flags=0):
+        bad, _place = rdma.transfer(1, (0, 8), [(self.memory.base, 8)], READWRITE | NOTIFY_ME | SILENT)
+        return rdma.send(self.sock, b"", bad, flags=flags)
+
+    def hear(self):
+        _token, how = rdma.status(self.sock)
+        need(how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"it ended with {how}")
+
+
+def become_nobody():
     os.setgid(NOBODY)
     os.setuid(NOBODY)
+
+
+def once(host, peer, count):
+    become_nobody()
     with Sock((host, 0), 120) as s:
         s.connect(peer, 0)
-        memory = Memory(s, 1)
-
-        def write(flags=0):
-            bad, _place = rdma.transfer(1, (0, 8), [(memory.base, 8)], READWRITE | NOTIFY_ME | SILENT)
-            return rdma.send(s, b"", bad, flags=flags)
-
-        def hear():
-            _token, how = rdma.status(s)
-            need(how in (rdma.REMOTE_ERROR, rdma.DROPPED), f"it ended with {how}")
-
-        for _ in range(int(count)):
-            write()
-            hear()
+        writer = Writer(s)
+        for _ in range(count):
+            writer.write()
+            writer.hear()
         poller = select.epoll()
         poller.register(s, select.EPOLLOUT | select.EPOLLET)
         held = 0
         # On a machine that pauses meanwhile the wait may already be over.
         for _ in range(10):
             need(poller.poll(PATIENCE), "there is no room, though it has sent something")
-            while outcome(write, socket.MSG_DONTWAIT) == "EAGAIN":
+            while outcome(writer.write, socket.MSG_DONTWAIT) == "EAGAIN":
                 held += 1
                 need(poller.poll(PATIENCE), "nobody tells when to come again")
-            hear()
+            writer.hear()
             if held:
                 return
             poller.modify(s, select.EPOLLOUT | select.EPOLLET)
         sys.exit("it need not wait")
 
 
-main(*sys.argv[1:])
+def queue_writes(sock):
+    """Returns the number of writes that a program has queued, and whose status it has read."""
+    writer, count = Writer(sock), 0
+    while (told := outcome(writer.write, socket.MSG_DONTWAIT)) not in ("EAGAIN", "ENOMEM", "ENOBUFS"):
+        need(told == 0, f"a write failed: {told}")
+        count += 1
+    heard = 0
+    while heard < count:
+        told = rdma.ends(sock)
+        need({how for _token, how in told} <= {rdma.REMOTE_ERROR, rdma.DROPPED}, f"they ended with {told}")
+        heard += len(told)
+    return count
+
+
+def queued(host, peer, count):
+    sockets = [Sock((host, 0), 120) for _ in range(count)]
+    for s in sockets:
+        s.sock.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 16 << 20)
+        s.connect(peer, 0)
+    become_nobody()
+    told, tell = os.pipe()
+    for s in sockets:
+        if not os.fork():
+            os.write(tell, f"{queue_writes(s)}\n".encode())
+            os._exit(0)
+    for _ in sockets:
+        _, status = os.wait()
+        need(status == 0, "a program has failed")
+    os.close(tell)
+    with os.fdopen(told) as lines:
+        print(sum(map(int, lines)))
+
+
+host, peer, mode, count = sys.argv[1:]
+{"once": once, "queued": queued}[mode](host, peer, int(count))
