@@ -3,7 +3,7 @@
 //! Removes acknowledged messages from the send queues.
 //!
 //! Few messages are dropped while the frames that acknowledge them are processed. Many are left to
-//! the sweep work of `cancel.rs`.
+//! the sweep work of `cancel.rs`. Their buffers count, because each takes a lock of its pool.
 
 use super::{
     path::{
@@ -30,26 +30,28 @@ use kernel::{
     }, //
 };
 
-/// Maximum number of acknowledged messages that are removed while the lock is held.
+/// Number of buffers at which no more acknowledged messages are removed in one hold of the lock.
 const ACKED_BATCH: usize = 256;
-/// Maximum number of acknowledged messages that one run of frames drops with softirqs off. A peer
-/// chooses when it acknowledges, so millions may be due at once. The limit is normally more than a
-/// ring of packed frames carries.
+/// Number of buffers at which one run of frames drops no more acknowledged messages with softirqs
+/// off. A peer chooses when it acknowledges, so millions may be due at once. The limit is normally
+/// more than a ring of packed frames carries.
 const ACKED_AT_ONCE: usize = 16 * ACKED_BATCH;
 
 impl TxQueue {
-    /// Moves up to `most` messages with sequences up to `ack` to `done`. Returns `true` if there
-    /// may be more.
-    fn take_acked(&mut self, ack: u64, most: usize, done: &mut Fifo<Message>) -> bool {
-        for _ in 0..most {
+    /// Moves a batch of messages with sequences up to `ack` to `done`. Returns the number of their
+    /// buffers, and `true` if there may be more.
+    fn take_acked(&mut self, ack: u64, done: &mut Fifo<Message>) -> (usize, bool) {
+        let mut buffers = 0usize;
+        while buffers < ACKED_BATCH {
             let Some(message) = self.sent.pop_front_if(|it| it.sequence <= ack) else {
-                return false;
+                return (buffers, false);
             };
+            buffers = buffers.saturating_add(message.buffers());
             message.acknowledge();
             self.trace_acked(&message);
             done.push_back(message);
         }
-        true
+        (buffers, true)
     }
 }
 
@@ -76,11 +78,11 @@ impl Connection {
             self.sweep_at_once();
             return Ok(());
         }
-        let (mut count, mut more) = self.drop_acked_and_unlock(tx);
-        dropped = dropped.saturating_add(count);
+        let (mut buffers, mut more) = self.drop_acked_and_unlock(tx);
+        dropped = dropped.saturating_add(buffers);
         while more && dropped < ACKED_AT_ONCE {
-            (count, more) = self.drop_acked_and_unlock(self.path.tx.lock());
-            dropped = dropped.saturating_add(count);
+            (buffers, more) = self.drop_acked_and_unlock(self.path.tx.lock());
+            dropped = dropped.saturating_add(buffers);
         }
         self.path.acked_in_run.store(dropped, Relaxed);
         if more {
@@ -110,18 +112,17 @@ impl Connection {
         more
     }
 
-    /// Drops a batch of acknowledged messages. Returns their number, and `true` if there may be
-    /// more.
+    /// Drops a batch of acknowledged messages. Returns the number of their buffers, and `true` if
+    /// there may be more.
     #[inline]
     fn drop_acked_and_unlock(&self, mut tx: SpinLockBhGuard<'_, Tx>) -> (usize, bool) {
         let mut done = Fifo::new();
         let ack = self.path.acked.load(Relaxed);
-        let more = tx.queue.take_acked(ack, ACKED_BATCH, &mut done);
+        let taken = tx.queue.take_acked(ack, &mut done);
         drop(tx);
-        let count = done.len();
-        self.node.stats.add(Counter::SendDropAcked, count);
+        self.node.stats.add(Counter::SendDropAcked, done.len());
         // This releases the senders' charges, so it happens without the lock.
         drop(done);
-        (count, more)
+        taken
     }
 }

@@ -42,6 +42,9 @@ use kernel::{
 /// Maximum number of messages that are visited each time their queue is locked.
 pub(super) const BATCH: usize = 64;
 
+/// Number of times that a walk may pass all messages.
+const PASSES: usize = 4;
+
 /// The two queues of messages to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueKind {
@@ -153,7 +156,8 @@ impl Path {
     ///
     /// Messages that are added or removed meanwhile may be missed, and none is visited twice. There
     /// may be millions, of many sockets. The walk begins again when a socket cancels its messages,
-    /// but ends where the queue ended at the start.
+    /// but ends where the queue ended at the start. Sockets may do so all the time. So it also ends
+    /// after [`PASSES`] times as many messages as there were. Those behind that point are missed.
     ///
     /// # Errors
     ///
@@ -169,13 +173,20 @@ impl Path {
         mut each: impl FnMut(&MessageInfo) -> Result,
     ) -> Result {
         let mut walk = Walk::new();
-        let (seen, mut end) = (Cell::new(0), None);
+        let (seen, mut begun) = (Cell::new(0), None);
         walk_in_batches::<MessageInfo, _, BATCH>(
             |batch| {
                 task::check_killed()?;
                 let mut tx = self.tx.lock();
-                let end = *end.get_or_insert(tx.queue.state.next_sequence());
+                let next = tx.queue.state.next_sequence();
                 let queue = tx.queue.queue_kind(queue_kind);
+                let (end, left) =
+                    begun.get_or_insert_with(|| (next, queue.len().saturating_mul(PASSES)));
+                let end = *end;
+                if *left == 0 {
+                    return Ok(false);
+                }
+                *left = left.saturating_sub(BATCH);
                 Ok(queue.walk(&mut walk, BATCH, |message| {
                     if message.sequence >= end {
                         return false;

@@ -324,7 +324,8 @@ pub(crate) struct Path {
     pub(super) ack_wanted: Atomic<bool>,
     /// The highest acknowledgement of the peer so far.
     pub(super) acked: Atomic<u64>,
-    /// Messages that were acknowledged and dropped since the current run of frames began.
+    /// Buffers of the messages that were acknowledged and dropped since the current run of frames
+    /// began.
     pub(super) acked_in_run: Atomic<usize>,
     /// Sequence number of the last whole message of this link, which was delivered, or dropped for
     /// good. Headers carry it as the acknowledgement. 0 before there is one.
@@ -440,6 +441,29 @@ impl Path {
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.has_event(PathEvent::Stop)
+    }
+
+    /// Returns the number of buffers that the current run of frames has dropped.
+    #[cfg(rds_kunit)]
+    pub(crate) fn acked_in_run(&self) -> usize {
+        self.acked_in_run.read_once()
+    }
+
+    /// Returns the number of messages that were sent and are not acknowledged.
+    #[cfg(rds_kunit)]
+    pub(crate) fn sent(&self) -> usize {
+        self.tx.lock().queue.sent.len()
+    }
+
+    /// Removes a message that was sent, in one hold of the lock.
+    #[cfg(rds_kunit)]
+    pub(crate) fn remove_sent(&self, sequence: u64) {
+        let mut gone = Fifo::new();
+        let mut tx = self.tx.lock();
+        tx.queue
+            .sent
+            .extract(|it| it.sequence == sequence, &mut gone);
+        drop(tx);
     }
 
     /// Returns the maximum number of operations that one transmission has ended.

@@ -246,6 +246,20 @@ impl Message {
         }
     }
 
+    /// Returns the number of the message's buffers. Areas of local memory that its operation keeps
+    /// until the acknowledgement count like buffers.
+    #[inline]
+    pub(crate) fn buffers(&self) -> usize {
+        let buffers = match &self.fragments {
+            Fragments::One(_) => 1,
+            Fragments::Many(pieces) => pieces.len(),
+        };
+        match &self.ops.operation {
+            None => buffers,
+            Some(operation) => buffers.saturating_add(operation.kept_areas()),
+        }
+    }
+
     fn piece(&mut self, index: u32) -> Option<&mut Piece> {
         match &mut self.fragments {
             Fragments::One(piece) if index == 0 => Some(piece),

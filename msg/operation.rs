@@ -556,6 +556,13 @@ impl RdmaOp {
         self.areas
     }
 
+    /// Returns the number of areas of local memory that are kept until the acknowledgement.
+    pub(super) fn kept_areas(&self) -> usize {
+        self.awaiting_ack
+            .as_ref()
+            .map_or(0, |_| self.areas as usize)
+    }
+
     /// Notes that the peer has received the message.
     pub(super) fn acknowledge(&self) {
         if self.awaiting_ack.is_some() && !self.is_waiting() {

@@ -2,6 +2,7 @@
 
 //! KUnit suites, which run when the module is loaded.
 
+mod acked;
 mod alloc;
 mod arenas;
 #[cfg(rds_kunit_iommu)]
