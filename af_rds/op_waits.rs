@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waits of `sendmsg(2)` before an operation begins.
+//! Waits of `sendmsg(2)` for buffers of the pools, and before an operation begins.
 
 use super::operation::OpRequest;
 use crate::{
@@ -24,8 +24,12 @@ use crate::{
 };
 use kernel::prelude::*;
 
-/// Time in nanoseconds after which a nonblocking call looks for bounce buffers again.
-const BOUNCE_RETRY_NS: u64 = 20_000_000;
+/// Time after which a call looks for buffers of the pools, or a nonblocking one for bounce buffers,
+/// again.
+const BUFFER_RETRY_NS: u64 = 20_000_000;
+
+/// Most waits of a call for buffers of the pools: a minute.
+const MOST_PAUSES: u32 = 3_000;
 
 /// Ends a call that must not wait: `poll(2)` reports in `wait_ns` nanoseconds when to call again.
 ///
@@ -125,7 +129,7 @@ pub(super) fn await_bounce(
             sk.node.stats.inc(Counter::SendOpHeld);
         }
         if timeout.is_nonblocking() {
-            return refuse_to_wait(sk, BOUNCE_RETRY_NS);
+            return refuse_to_wait(sk, BUFFER_RETRY_NS);
         }
         sk.await_room(&room.waiters)?;
         room.await_release();
@@ -139,4 +143,29 @@ pub(super) fn await_bounce(
             return Err(Errno::TimedOut.into());
         }
     }
+}
+
+/// Waits until a pool that was at its limit may have room.
+///
+/// The call looks again after [`BUFFER_RETRY_NS`], so no wake-up can get lost. Buffers return from
+/// messages, send rings and the queues of other users, and the limit may be raised. Waking all
+/// waiters at each of these events would cost more the more there are, and each event has room for
+/// few of them.
+///
+/// `pauses` counts the waits of the call. After [`MOST_PAUSES`] the call ends, because the message
+/// may need more than the pool can ever have.
+///
+/// # Errors
+///
+/// - `EAGAIN` if the call must not wait. Then `poll(2)` reports when to call again.
+/// - `ETIMEDOUT` after `SO_SNDTIMEO`.
+/// - `ERESTARTSYS` after a signal.
+/// - `ENOMEM` after the last pause.
+#[cold]
+pub(super) fn await_pool(sk: &Sock<Socket>, timeout: &mut Timeout, pauses: &mut u32) -> Result {
+    if *pauses == MOST_PAUSES {
+        return Err(ENOMEM);
+    }
+    *pauses = pauses.saturating_add(1);
+    pause(sk, timeout, BUFFER_RETRY_NS)
 }

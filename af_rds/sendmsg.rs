@@ -3,9 +3,10 @@
 //! `sendmsg(2)`: sends one message.
 //!
 //! A call checks its arguments, finds a route, and waits if its operation is delayed.
-//! [`admit`] charges the message to its sender. Then the data is copied, and the transport gets the
-//! message. The message owns its charge, so each failure after `admit` releases it. If a step
-//! fails, memory that was registered for the message is released, and nothing is sent.
+//! [`admit`] charges the message to its sender. The call then waits for buffers if the pool is at
+//! its limit. Afterwards the data is copied, and the transport gets the message. The message owns
+//! its charge, so each failure after `admit` releases it. If a step fails, memory that was
+//! registered for the message is released, and nothing is sent.
 
 use super::{
     bind::{
@@ -19,7 +20,8 @@ use super::{
     },
     op_waits::{
         await_bounce,
-        await_op_delay, //
+        await_op_delay,
+        await_pool, //
     },
     operation::OpRequest, //
 };
@@ -40,7 +42,10 @@ use crate::{
         task::UserId, //
     },
     loop_transport::Destination,
-    msg::MsgOps,
+    msg::{
+        MsgBuffers,
+        MsgOps, //
+    },
     proto::wire::MAX_MESSAGE,
     socket::{
         Bound,
@@ -78,6 +83,12 @@ enum Route {
     Connection(Arc<Connection>),
 }
 
+/// Route of a message with the buffers for it. The loop transport allocates its own.
+enum Allocated {
+    Loop(Destination),
+    Connection(Arc<Connection>, MsgBuffers),
+}
+
 /// Sends one message, and returns its length.
 ///
 /// # Errors
@@ -89,7 +100,7 @@ enum Route {
 /// - `EFAULT` if the program's memory cannot be read.
 /// - `EOPNOTSUPP` for an operation, if the peer is this node.
 /// - `ENOMEM`
-/// - Those of [`await_op_delay`], [`await_bounce`] and [`admit`].
+/// - Those of [`await_op_delay`], [`await_bounce`], [`admit`] and [`await_pool`].
 /// - Those of `OpRequest::prepare` and [`super::rdma::register`].
 /// - Those of `Node::connection()`, for a message to another node.
 ///
@@ -132,7 +143,7 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         None
     };
 
-    let route = route(sk, bound, &peer, last)?;
+    let mut route = route(sk, bound, &peer, last)?;
     let mut timeout = sk.send_timeout(msg.flags() & msg_flags::DONTWAIT != 0);
     if let (Route::Connection(connection), Some(control)) = (&route, &mut control) {
         let control = &mut **control;
@@ -148,7 +159,28 @@ pub(super) fn sendmsg(sk: &Sock<Socket>, mut msg: SendMsg<'_>) -> Result<usize> 
         }
         Route::Connection(connection) => connection.cost_of_message(wire_len),
     };
-    let charge = admit(sk, &route, peer.port, cost, limit, timeout)?;
+    let mut pauses = 0;
+    let (route, charge) = loop {
+        let charge = admit(sk, &route, peer.port, cost, limit, &mut timeout)?;
+        let connection = match route {
+            Route::Loop(destination) => break (Allocated::Loop(destination), charge),
+            Route::Connection(connection) => connection,
+        };
+        match connection.alloc_message(wire_len) {
+            Err(why) if why == ENOSPC => (),
+            buffers => break (Allocated::Connection(connection, buffers?), charge),
+        }
+        // Its return may wake this socket, so it comes before the record that there is no room.
+        drop(charge);
+        // An attempt to connect selects the pools of the device that has the address now.
+        connection.want_for_waiting();
+        await_pool(sk, &mut timeout, &mut pauses)?;
+        route = Route::Connection(if connection.has_ended() {
+            find_connection(sk, bound, connection.key)?
+        } else {
+            connection
+        });
+    };
     let sending = Sending {
         sk,
         bound,
@@ -190,7 +222,7 @@ impl Sending<'_> {
     #[inline(always)]
     fn hand_over(
         &self,
-        route: Route,
+        route: Allocated,
         msg: &mut SendMsg<'_>,
         ops: MsgOps,
         charge: Option<SndbufCharge>,
@@ -201,8 +233,8 @@ impl Sending<'_> {
             port,
             len,
         } = self;
-        let mut connection = match route {
-            Route::Loop(destination) => {
+        let (mut connection, buffers) = match route {
+            Allocated::Loop(destination) => {
                 let charge = charge.ok_or(EINVAL)?;
                 // Operations need another node. `hand_over_with` has refused them already.
                 if let Some(_operation) = ops.operation {
@@ -210,10 +242,10 @@ impl Sending<'_> {
                 }
                 return destination.send(sk, bound, msg, len, ops.memory, charge);
             }
-            Route::Connection(connection) => connection,
+            Allocated::Connection(connection, buffers) => (connection, buffers),
         };
         let ports = (bound.port, port);
-        let mut message = connection.message_from_user(ports, msg, len, ops, charge)?;
+        let mut message = connection.message_from_user(buffers, ports, msg, len, ops, charge)?;
         while let Err(back) = connection.send(message) {
             // The connection was idle, and was forgotten just now.
             message = back;
@@ -232,12 +264,12 @@ impl Sending<'_> {
     fn hand_over_with(
         &self,
         control: Control,
-        route: Route,
+        route: Allocated,
         msg: &mut SendMsg<'_>,
         charge: SndbufCharge,
     ) -> Result {
         let Self { sk, bound, .. } = *self;
-        if matches!(route, Route::Loop(_)) && control.operation.is_some() {
+        if matches!(route, Allocated::Loop(_)) && control.operation.is_some() {
             // Operations need another node.
             return Err(Errno::NotSupported.into());
         }
@@ -401,7 +433,7 @@ fn admit(
     port: u16,
     cost: usize,
     mut limit: usize,
-    mut timeout: Timeout,
+    timeout: &mut Timeout,
 ) -> Result<SndbufCharge> {
     let account = match route {
         Route::Loop(_) => None,
@@ -410,7 +442,7 @@ fn admit(
     let take = |limit| SndbufCharge::take(sk, account.map(|it| &**it), cost, limit);
     loop {
         while is_congested(route, port) {
-            await_port(sk, route, port, &mut timeout)?;
+            await_port(sk, route, port, timeout)?;
         }
         let full = match take(limit) {
             Ok(charge) => return Ok(charge),
@@ -441,7 +473,7 @@ fn admit(
             // A wake-up removes the socket from the list.
             Some(share) => share.has_room(&sk.node) || !share.waiters.has(sk),
         };
-        if !sk.wait_to_write(&mut timeout, ready)? {
+        if !sk.wait_to_write(timeout, ready)? {
             return Err(Errno::TimedOut.into());
         }
     }

@@ -28,6 +28,7 @@ use crate::{
     },
     msg::{
         Message,
+        MsgBuffers,
         MsgOps, //
     },
     proto::{
@@ -209,7 +210,22 @@ impl Connection {
         Message::cost(len, self.path.fragment())
     }
 
-    /// Creates a message for [`Self::send`] from the data of a system call.
+    /// Allocates the buffers of a message with `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` if the pool is at its limit.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn alloc_message(&self, len: u32) -> Result<MsgBuffers> {
+        MsgBuffers::alloc(self.pools(), self.path.fragment(), len)
+    }
+
+    /// Creates a message for [`Self::send`] from the data of a system call. `buffers` are for `len`
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -221,15 +237,14 @@ impl Connection {
     /// May sleep.
     pub(crate) fn message_from_user(
         &self,
-        (sport, dport): (u16, u16),
+        buffers: MsgBuffers,
+        ports: (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
         ops: MsgOps,
         charge: Option<SndbufCharge>,
     ) -> Result<Item<Message>> {
-        let cut = self.path.fragment();
-        let ports = (sport, dport);
-        let message = Message::from_user(self.pools(), cut, ports, msg, len, ops, charge)?;
+        let message = Message::from_user(buffers, ports, msg, len, ops, charge)?;
         self.node.stats.add(Counter::CopyFromUser, len as usize);
         Ok(message)
     }

@@ -343,6 +343,8 @@ pub(crate) struct Path {
     pub(super) deadline: Atomic<u64>,
     /// The peer may have something to send when there is no link, and not ask for one again.
     pub(super) peer_may_wait: Atomic<bool>,
+    /// Time of the last request for programs that wait, on the monotonic clock, in nanoseconds.
+    pub(super) wanted_for_waiting: Atomic<u64>,
     /// The peer has answered, see [`Connection::note_answer`].
     pub(super) has_answered: Atomic<bool>,
     /// Serialises walks that remove messages from the middle of the queues.
@@ -378,6 +380,7 @@ impl Path {
             events: EventMask::new(),
             deadline: Atomic::new(0),
             peer_may_wait: Atomic::new(false),
+            wanted_for_waiting: Atomic::new(0),
             has_answered: Atomic::new(false),
             cancel_lock <- kernel::new_mutex!((), "Path::cancel_lock"),
         })

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that have to wait before they may begin an operation, see [`super::fault_limiter`].
+//! Sockets that have to wait before they may begin an operation, see [`super::fault_limiter`], or
+//! for room in a pool.
 //!
 //! A nonblocking call fails at once, and its program waits for room to write. Work of the node
 //! wakes the socket when its time has come.
@@ -128,12 +129,15 @@ impl Node {
     /// Process context; may sleep.
     pub(crate) fn wake_writers_after(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let at = time::monotonic_ns().saturating_add(wait_ns);
+        let now = time::monotonic_ns();
+        let at = now.saturating_add(wait_ns);
         let held = sk.hold();
         let mut waiting = self.retry_timers.waiting.lock();
         let earlier = sk.retry_at.read_once();
         let before = waiting.remove_node(&retry_key(sk, earlier));
-        let at = before.as_ref().map_or(at, |_| at.min(earlier));
+        // A time that has passed would let `poll(2)` report room at once.
+        let stays = before.is_some() && earlier > now;
+        let at = if stays { at.min(earlier) } else { at };
         let same = waiting.insert(place.into_node(retry_key(sk, at), held));
         sk.retry_at.store(at, Relaxed);
         // With the lock held. Otherwise a later time could overwrite an earlier one.
@@ -142,7 +146,8 @@ impl Node {
             .next()
             .is_some_and(|(first, _)| first.0 >= at)
         {
-            self.queue.arm::<_, 2>(self.clone(), delay_ms(wait_ns));
+            self.queue
+                .arm::<_, 2>(self.clone(), delay_ms(at.saturating_sub(now)));
         }
         drop(waiting);
         // The caller has another reference, so this does not drop the last one.

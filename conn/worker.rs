@@ -46,7 +46,8 @@ use crate::{
             Machine,
             State, //
         },
-        wire::CONG_MAP_BYTES, //
+        wire::CONG_MAP_BYTES,
+        SECOND, //
     },
     stats::Counter,
     trace, //
@@ -173,6 +174,22 @@ impl Connection {
     pub(super) fn want(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Wanted);
         self.wake_worker();
+    }
+
+    /// Requests a connection because programs wait to send, once a second at most. Nothing is
+    /// queued, so an attempt that fails has no backoff.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn want_for_waiting(self: &Arc<Self>) {
+        let now = time::monotonic_ns();
+        let wanted = &self.path.wanted_for_waiting;
+        let last = wanted.load(Relaxed);
+        let is_due = now.saturating_sub(last) >= SECOND;
+        if is_due && wanted.cmpxchg(last, now, Relaxed).is_ok() {
+            self.want();
+        }
     }
 
     /// Requests a reset of the connection, if it is up.

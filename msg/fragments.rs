@@ -118,6 +118,7 @@ impl Fragments {
     ///
     /// # Errors
     ///
+    /// - `ENOSPC` if the pool is at its limit.
     /// - `ENOMEM`
     ///
     /// # Context
@@ -132,7 +133,13 @@ impl Fragments {
         loop {
             let made = Self::alloc_cut(pools, cut, len);
             match cut.smaller() {
-                Some(smaller) if made.as_ref().is_err_and(|&e| e == ENOMEM) => cut = smaller,
+                // Both cuts take a short message from the same pool.
+                Some(smaller)
+                    if len > smaller.bytes()
+                        && made.as_ref().is_err_and(|&e| e == ENOMEM || e == ENOSPC) =>
+                {
+                    cut = smaller
+                }
                 _ => return Ok((cut, made?)),
             }
         }
@@ -140,9 +147,8 @@ impl Fragments {
 
     fn alloc_cut(pools: &Pools, cut: FragmentSize, len: u32) -> Result<Self> {
         let alloc = |part: wire::Fragment| -> Result<Piece> {
-            pools
-                .alloc_message(part.len, Context::MaySleep)
-                .map(Piece::Ready)
+            let buf = pools.alloc_message(part.len, Context::MaySleep)?;
+            Ok(Piece::Ready(buf))
         };
         let first = wire::fragment(len, 0, cut).ok_or(EINVAL)?;
         if first.last {

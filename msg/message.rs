@@ -66,6 +66,30 @@ pub(crate) struct MsgOps {
     pub(crate) operation: Option<KBox<RdmaOp>>,
 }
 
+/// Buffers for the payload of a message, allocated before the message.
+pub(crate) struct MsgBuffers {
+    /// Size of `fragments`.
+    cut: FragmentSize,
+    fragments: Fragments,
+}
+
+impl MsgBuffers {
+    /// Allocates buffers for `len` bytes, in fragments of `cut` or less.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOSPC` if the pool is at its limit.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn alloc(pools: &Pools, cut: FragmentSize, len: u32) -> Result<Self> {
+        let (cut, fragments) = Fragments::alloc(pools, cut, len)?;
+        Ok(Self { cut, fragments })
+    }
+}
+
 /// Resources that are released when a message is finished.
 enum Charge {
     /// Charge to the sender's socket.
@@ -108,7 +132,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Creates a message with the payload of a system call, in fragments of `cut`.
+    /// Creates a message with the payload of a system call, in `buffers` for `len` bytes.
     ///
     /// # Errors
     ///
@@ -119,15 +143,14 @@ impl Message {
     ///
     /// May sleep.
     pub(crate) fn from_user(
-        pools: &Pools,
-        cut: FragmentSize,
+        buffers: MsgBuffers,
         (sport, dport): (u16, u16),
         msg: &mut SendMsg<'_>,
         len: u32,
         ops: MsgOps,
         charge: Option<SndbufCharge>,
     ) -> Result<Item<Self>> {
-        let (cut, mut fragments) = Fragments::alloc(pools, cut, len)?;
+        let MsgBuffers { cut, mut fragments } = buffers;
         fragments.fill(len, cut, msg)?;
         let charge = charge.map_or(Charge::Node { _pong: None }, Charge::Socket);
         let mut message = Self::new(sport, dport, len, fragments, charge);

@@ -12,6 +12,7 @@ mod pong_budget;
 pub(crate) use fragments::FrameError;
 pub(crate) use message::{
     Message,
+    MsgBuffers,
     MsgOps, //
 };
 pub(crate) use operation::{

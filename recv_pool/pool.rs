@@ -66,6 +66,15 @@ pub(crate) enum Context {
     Atomic,
 }
 
+impl From<GrowError> for Error {
+    fn from(why: GrowError) -> Self {
+        match why {
+            GrowError::Limit => ENOSPC,
+            GrowError::NoMemory | GrowError::Exhausted | GrowError::Revoked => ENOMEM,
+        }
+    }
+}
+
 /// Effort to get memory for a shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effort {
@@ -200,25 +209,49 @@ impl Pool {
         self.alloc_on(current_cpu(), spare, context)
     }
 
+    /// Returns a buffer like [`Self::alloc_leaving`], or the reason why there is none.
+    ///
+    /// # Errors
+    ///
+    /// - [`GrowError`]
+    #[inline]
+    pub(super) fn try_alloc_leaving(
+        &self,
+        spare: usize,
+        context: Context,
+    ) -> Result<BufMut, GrowError> {
+        self.try_alloc_on(current_cpu(), spare, context)
+    }
+
     /// Returns a buffer like [`Self::alloc_leaving`] on `cpu`.
     #[inline]
     pub(crate) fn alloc_on(&self, cpu: usize, spare: usize, context: Context) -> Option<BufMut> {
-        let own = self.arena_of(cpu)?;
+        self.try_alloc_on(cpu, spare, context).ok()
+    }
+
+    #[inline]
+    fn try_alloc_on(
+        &self,
+        cpu: usize,
+        spare: usize,
+        context: Context,
+    ) -> Result<BufMut, GrowError> {
+        let own = self.arena_of(cpu).ok_or(GrowError::Revoked)?;
         loop {
             if let Some(buf) = Arena::take_one_leaving(own, spare) {
-                return Some(buf);
+                return Ok(buf);
             }
             if self.arenas.len() > 1 {
                 if self.grow(own, context, Effort::Easy).is_ok() {
                     continue;
                 }
                 if let Some(buf) = self.take_leaving(spare) {
-                    return Some(buf);
+                    return Ok(buf);
                 }
             }
             if let Err(why) = self.grow(own, context, Effort::Hard) {
                 self.count(why);
-                return None;
+                return Err(why);
             }
         }
     }

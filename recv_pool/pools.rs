@@ -223,19 +223,21 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// - `ENOMEM` if there is no memory, or the pool is at its limit.
+    /// - [`GrowError`]
     ///
     /// # Context
     ///
     /// Process context without a spinlock, unless `context` is [`Context::Atomic`].
-    pub(crate) fn alloc_message(&self, len: u32, context: Context) -> Result<BufMut> {
+    pub(crate) fn alloc_message(&self, len: u32, context: Context) -> Result<BufMut, GrowError> {
         let pool = self.send(len);
-        pool.alloc_leaving(SPARE, context)
-            .or_else(|| {
-                let unmapped = self.unmapped.as_ref().filter(|_| pool.is_revoked())?;
-                unmapped.send(len).alloc(context)
-            })
-            .ok_or(ENOMEM)
+        let found = pool.try_alloc_leaving(SPARE, context);
+        if found.is_ok() {
+            return found;
+        }
+        match self.unmapped.as_ref().filter(|_| pool.is_revoked()) {
+            Some(unmapped) => unmapped.send(len).try_alloc_leaving(0, context),
+            None => found,
+        }
     }
 
     /// Allocates a buffer for a frame that is posted at once: a header and `len` bytes of payload.

@@ -122,9 +122,9 @@ pub(crate) struct Socket {
     /// Standing from past operations on memory of peers. Positive if they succeed, and 0 if none
     /// has finished. A negative number counts those that still have to succeed.
     standing: Atomic<i32>,
-    /// Time at which the next operation may begin, on the clock of `RetryTimers`. 0
-    /// unless a call failed with `EAGAIN` because of it. Changed with the lock of `RetryTimers`
-    /// held.
+    /// Time at which the next operation may begin, or a pool may have room, on the clock of
+    /// `RetryTimers`. 0 unless a call failed with `EAGAIN` because of it. Changed with the lock of
+    /// `RetryTimers` held.
     pub(crate) retry_at: Atomic<u64>,
     /// The program has closed the socket.
     closed: Atomic<bool>,

@@ -26,6 +26,7 @@ mod pool_sizes;
 mod print;
 mod rdma;
 mod recv_pool;
+mod retry_timers;
 mod rx;
 #[cfg(rds_kunit_iommu)]
 mod tcp;

@@ -37,6 +37,13 @@ def test_who_waits_for_room(node, guest):
 
 
 @pytest.mark.usefixtures("small_pools")
+def test_wait_for_a_full_pool(node, guest):
+    """Programs without a share have filled a pool. A call waits for a buffer, until its timeout or
+    a signal, and goes on when buffers return. One that must not wait fails with EAGAIN."""
+    node.run(["python3", guest / "shares.py", "pool", *PAIR])
+
+
+@pytest.mark.usefixtures("small_pools")
 def test_user_namespaces(node, guest):
     """The creator of a user namespace is charged for all users in it, unless the creator is
     root."""

@@ -7,14 +7,19 @@ for room in it.
 
 shares.py namespaces LOCAL PEER: the same user and others, in user namespaces. Prints the outcome of
 a message of each, as JSON.
+
+shares.py pool LOCAL PEER: root fills the pool of short messages, and an ordinary user waits for a
+buffer.
 """
 
 import collections
 import json
 import os
 import select
+import signal
 import socket
 import sys
+import time
 
 from cases import eventually, need, outcome
 from hogs import USER, become_ordinary
@@ -166,4 +171,70 @@ def namespaces(local, _):
         s.sock.close()
 
 
-{"other": other, "full": full, "namespaces": namespaces}[sys.argv[1]](*sys.argv[2:])
+def fill_pool(local):
+    """Returns sockets of root whose messages fill the pool for short ones. The last of them has not
+    sent any."""
+    senders = []
+    while True:
+        s = Sock((local, 0))
+        senders.append(s)
+        for sent in range(1000):
+            told = outcome(s.send, b"x", NOBODY, NOW)
+            if told != 1:
+                need(told == "EAGAIN", f"{told} with {len(senders)} sockets")
+                break
+        if sent == 0:
+            return senders
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(*_):
+    raise Interrupted
+
+
+def refused():
+    return counters()["ib_pool_refused_limit"]
+
+
+def pool(local, _):
+    # The sockets of a user are made by that user. Those that fill the pool have no share.
+    os.seteuid(USER)
+    waits, later = Sock((local, 0)), Sock((local, 0))
+    short, stopped = Sock((local, 0), 0.1), Sock((local, 0))
+    os.seteuid(0)
+    senders = fill_pool(local)
+
+    before = refused()
+    pid = os.fork()
+    if pid == 0:
+        for s in senders:
+            s.sock.close()
+        os._exit(outcome(waits.send, b"x", NOBODY) != 1)
+    # It looks for a buffer several times.
+    eventually("a call waits", lambda: refused() >= before + 5)
+    need(os.waitpid(pid, os.WNOHANG) == (0, 0), "the call does not wait")
+
+    need(outcome(short.send, b"x", NOBODY) == "ETIMEDOUT", "SO_SNDTIMEO does not end the wait")
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        need(False, f"a signal does not end the wait: {outcome(stopped.send, b'x', NOBODY)}")
+    except Interrupted:
+        pass
+
+    begun = time.monotonic()
+    need(outcome(later.send, b"x", NOBODY, NOW) == "EAGAIN", "a call that must not wait")
+    need(select.select([], [later], [], PATIENCE)[1], "poll() does not tell when to try again")
+    # The send buffer has room all the time.
+    need(time.monotonic() - begun >= 0.015, "poll() reports at once, so the program would spin")
+    need(os.waitpid(pid, os.WNOHANG) == (0, 0), "the call does not wait until there is room")
+    for s in senders:
+        s.sock.close()
+    need(os.waitpid(pid, 0)[1] == 0, "the call that waited failed")
+    need(later.send(b"x", NOBODY, NOW) == 1, "no room after all")
+
+
+{"other": other, "full": full, "namespaces": namespaces, "pool": pool}[sys.argv[1]](*sys.argv[2:])
