@@ -11,11 +11,12 @@
 //! The size of a pool is limited; an allocation beyond the limit is refused and counted. Unused
 //! memory returns to the kernel after a while, or at once when the kernel asks for it.
 //!
-//! A pool may have several arenas. Each CPU takes buffers from one of them, so that CPUs with
-//! different arenas do not write the same cache lines for each message that they send. A buffer
-//! returns to the arena that it comes from, and the CPU that drops it takes the lock there. A
-//! CPU takes from the arenas of others when its own gets no memory at once, and the page allocator
-//! tries hard only if these have none. The limit is that of all arenas together.
+//! A pool may have several arenas. Each CPU takes buffers from one of them. So CPUs with different
+//! arenas do not write the same cache lines for each message that they send. A buffer returns to
+//! the arena that it comes from, and the CPU that drops it takes the lock there. A CPU takes from
+//! the arenas of others when its own gets no memory at once. The page allocator tries hard only if
+//! these have none. As long as they have some, it is asked once for many buffers. The limit is that
+//! of all arenas together.
 //!
 //! [`Arena`] implements slots, shards and mappings. This file is the policy.
 //!
@@ -101,6 +102,9 @@ pub(crate) struct PoolConfig {
     pub(crate) arenas: usize,
 }
 
+/// Number of buffers of other arenas that are taken before an arena looks for memory again.
+const BORROWS: u32 = 63;
+
 /// Returns the number of this CPU. The caller may be moved to another one at any time.
 #[inline]
 fn current_cpu() -> usize {
@@ -115,6 +119,8 @@ pub(crate) struct PoolStats {
     pub(crate) refused: u64,
     pub(crate) failed: u64,
     pub(crate) fallbacks: u64,
+    /// Pieces of memory that were not found because of [`Pool::refuse_from`].
+    pub(crate) denied: u64,
 }
 
 /// A pool of equal buffers.
@@ -129,10 +135,15 @@ pub(crate) struct Pool {
     bounced_limit: usize,
     /// A work item has found no memory, see [`Context::Worker`].
     exhausted: Atomic<bool>,
+    /// Number of buffers to take from any arena before the next search for memory. 0 while there is
+    /// memory. Concurrent changes may get lost, which only moves that search.
+    borrows: Atomic<u32>,
     counters: Arc<Counters>,
     /// Page order from which on there is no memory, for tests.
     #[cfg(rds_kunit)]
     scarce: Atomic<u32>,
+    #[cfg(rds_kunit)]
+    denied: Atomic<u64>,
 }
 
 impl fmt::Display for Pool {
@@ -190,9 +201,12 @@ impl Pool {
                 .and_then(|pd| pd.device().bounce_bounds())
                 .map_or(usize::MAX, BounceBounds::arena),
             exhausted: Atomic::new(false),
+            borrows: Atomic::new(0),
             counters,
             #[cfg(rds_kunit)]
             scarce: Atomic::new(u32::MAX),
+            #[cfg(rds_kunit)]
+            denied: Atomic::new(0),
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
@@ -242,10 +256,13 @@ impl Pool {
                 return Ok(buf);
             }
             if self.arenas.len() > 1 {
-                if self.grow(own, context, Effort::Easy).is_ok() {
+                let left = self.borrows.load(Relaxed);
+                if left == 0 && self.grow(own, context, Effort::Easy).is_ok() {
                     continue;
                 }
                 if let Some(buf) = self.take_leaving(spare) {
+                    self.borrows
+                        .store(left.checked_sub(1).unwrap_or(BORROWS), Relaxed);
                     return Ok(buf);
                 }
             }
@@ -367,6 +384,7 @@ impl Pool {
             }
             match self.grow_by(arena, *order, limit, may_sleep) {
                 Ok(()) => {
+                    self.borrows.store(0, Relaxed);
                     let fallback = Some(order) != self.config.orders.first();
                     self.counters.fallbacks.fetch_add(fallback.into(), Relaxed);
                     return Ok(());
@@ -404,6 +422,7 @@ impl Pool {
     ) -> Result<(), GrowError> {
         #[cfg(rds_kunit)]
         if order >= self.scarce.load(Relaxed) {
+            self.denied.fetch_add(1, Relaxed);
             return Err(GrowError::NoMemory);
         }
         arena.grow(order, self.smallest, limit, may_sleep)
@@ -475,6 +494,7 @@ impl Pool {
             refused: self.counters.refused.load(Relaxed),
             failed: self.counters.failed.load(Relaxed),
             fallbacks: self.counters.fallbacks.load(Relaxed),
+            denied: self.denied.load(Relaxed),
         }
     }
 

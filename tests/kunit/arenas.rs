@@ -138,6 +138,61 @@ mod suite {
         Ok(())
     }
 
+    /// Otherwise a CPU would fail to allocate large pieces for each message.
+    #[test]
+    fn a_cpu_that_borrows_seldom_looks_for_memory() -> Result {
+        // Most buffers for each time that it looks.
+        const MANY: u64 = 40;
+        const BORROWED: u64 = 10 * SLOTS as u64;
+        for context in [Context::MaySleep, Context::Atomic] {
+            let pool = pool_of_two_arenas(40)?;
+            let mut bufs = KVec::new();
+            for _ in 0..2 * BORROWED {
+                let buf = pool.alloc_on(0, 0, context).ok_or(ENOMEM)?;
+                bufs.push(buf, GFP_KERNEL)?;
+            }
+            bufs.clear();
+            pool.refuse_from(4);
+            for _ in 0..BORROWED {
+                let buf = pool.alloc_on(1, 0, context).ok_or(ENOMEM)?;
+                bufs.push(buf, GFP_KERNEL)?;
+            }
+            let scarce = pool.stats();
+            // Memory is back, and this CPU finds it while others still have buffers.
+            pool.refuse_from(u32::MAX);
+            for _ in 0..BORROWED {
+                let buf = pool.alloc_on(1, 0, context).ok_or(ENOMEM)?;
+                bufs.push(buf, GFP_KERNEL)?;
+            }
+            let after = pool.stats();
+            assert!((1..=BORROWED / MANY).contains(&scarce.denied));
+            assert_eq!(after.denied, scarce.denied);
+            assert!(after.arena.shards > scarce.arena.shards);
+            assert!(after.arena.free() >= SLOTS);
+        }
+        Ok(())
+    }
+
+    /// A CPU that has found memory looks for more at once.
+    #[test]
+    fn memory_ends_borrowing() -> Result {
+        let pool = pool_of_two_arenas(4)?;
+        let mut bufs = KVec::new();
+        bufs.push(pool.alloc_on(0, 0, Context::MaySleep), GFP_KERNEL)?;
+        pool.refuse_from(4);
+        bufs.push(pool.alloc_on(1, 0, Context::MaySleep), GFP_KERNEL)?;
+        pool.refuse_from(u32::MAX);
+        // Another CPU has found memory.
+        for _ in 0..SLOTS {
+            bufs.push(pool.alloc_on(0, 0, Context::MaySleep), GFP_KERNEL)?;
+        }
+        let before = pool.stats().arena.shards;
+        bufs.push(pool.alloc_on(1, 0, Context::MaySleep), GFP_KERNEL)?;
+        assert_eq!((before, pool.stats().arena.shards), (2, 3));
+        assert!(bufs.iter().all(Option::is_some));
+        Ok(())
+    }
+
     /// A frame needs one of them, and waits until there is room.
     #[test]
     fn frames_get_the_spare_buffers_of_any_arena() -> Result {
