@@ -117,6 +117,11 @@ impl EndpointProgress {
         self.0.has(Self::ENDED)
     }
 
+    /// Takes the record that the peer has refused an operation. Returns `false` if there is none.
+    pub(super) fn take_fault(&self) -> bool {
+        self.0.take(EndpointEvent::Fault.bit())
+    }
+
     /// Takes the next recorded event.
     pub(super) fn take(&self) -> Option<EndpointEvent> {
         let mut order = EndpointEvent::ORDER.into_iter();
@@ -247,7 +252,15 @@ pub(crate) trait Link: Send + Sync {
     /// Any context.
     fn give_up(&self);
 
-    /// Posts what waits in the queue, as far as there is room.
+    /// Waits until the device has reported the operations in progress, if it may still do so after
+    /// the peer has gone. Their failures are events of the endpoint.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a spinlock. Sleeps.
+    fn await_answers(&self) {}
+
+    /// Posts what waits in the queue, as far as there is room. Nothing if the endpoint has ended.
     ///
     /// # Context
     ///

@@ -381,7 +381,7 @@ impl Connection {
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
             self.path.set_event(PathEvent::Wanted);
-            return Some(Event::Lost);
+            return Some(self.loss(worker));
         }
         let event = self.endpoint_event(worker);
         if event.is_some() {
@@ -422,8 +422,27 @@ impl Connection {
                 EndpointEvent::Fault => Event::Fault,
                 EndpointEvent::Rejected => Event::Rejected,
                 EndpointEvent::Moved => Event::Moved,
-                EndpointEvent::Lost => Event::Lost,
+                EndpointEvent::Lost => self.loss(worker),
             });
+        }
+    }
+
+    /// Returns the event for an endpoint that was lost. The peer may have ended it because of a
+    /// refused operation, which the device reports later.
+    fn loss(&self, worker: &Worker) -> Event {
+        self.await_answers();
+        let endpoint = worker.endpoint.as_ref();
+        match endpoint.is_some_and(|endpoint| endpoint.progress().take_fault()) {
+            true => Event::Fault,
+            false => Event::Lost,
+        }
+    }
+
+    /// Waits for the device's reports of operations, if the peer has disconnected.
+    fn await_answers(&self) {
+        let link = self.path.tx.lock().link.clone();
+        if let Some(link) = link {
+            link.await_answers();
         }
     }
 
@@ -561,6 +580,8 @@ impl Connection {
 
     /// Stops sending. Unacknowledged messages stay in the queues.
     fn go_down(&self) {
+        // The reason may be that the address has moved, and not the loss.
+        self.await_answers();
         // Acknowledged messages do not count as pending.
         while self.drop_acked() {}
         let mut guard = self.path.tx.lock();

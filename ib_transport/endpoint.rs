@@ -79,6 +79,11 @@ const ROUTE_TIMEOUT_MS: u32 = 2000;
 /// Timeout in milliseconds for the answer of an iWARP peer at the level of TCP.
 const TCP_TIMEOUT_MS: u32 = 2000;
 
+/// Timeout for the reports of operations from the device, once the peer has disconnected.
+/// Soft-RoCE handles an answer in a work item. Without an answer the device reports nothing, so the
+/// next connection is made later by this time.
+const ANSWER_TIMEOUT_MS: u32 = 100;
+
 /// Number of retries when the peer has no receive posted; 7 means unlimited.
 const RNR_RETRY_COUNT: u8 = 7;
 
@@ -208,6 +213,10 @@ impl IbEndpoint {
             device.clone(),
             config,
             controlled,
+            match device.caps.answers_late {
+                true => ANSWER_TIMEOUT_MS,
+                false => 0,
+            },
         );
         // New messages are placed in memory of this device; those in the queue will be copied.
         self.shared.connection.set_pools(&device.pools)?;

@@ -67,6 +67,8 @@ pub(super) struct EndpointShared {
     /// The device that had the local address at the start, if that was certain. It may differ from
     /// the endpoint's: iWARP accepts a request that arrives through another device.
     initial_device: Option<Option<DeviceId>>,
+    /// The peer, or its CM, has disconnected.
+    peer_has_gone: Atomic<bool>,
     /// The local address has left the endpoint's device, and the worker was notified.
     moved: Atomic<bool>,
 }
@@ -90,6 +92,7 @@ impl EndpointShared {
                 active_side_first: Atomic::new(false),
                 peer_has_no_responder: Atomic::new(false),
                 initial_device,
+                peer_has_gone: Atomic::new(false),
                 moved: Atomic::new(false),
             },
             GFP_KERNEL,
@@ -164,6 +167,11 @@ impl EndpointShared {
     pub(super) fn lose_device(&self) {
         self.connection.note_failure("device removal", ENODEV);
         self.note(EndpointEvent::Lost);
+    }
+
+    /// Returns `true` if the peer, or its CM, has disconnected. Any context.
+    pub(super) fn peer_has_gone(&self) -> bool {
+        self.peer_has_gone.load(Relaxed)
     }
 
     /// Returns `true` if the peer requested the connection.
@@ -271,8 +279,12 @@ impl CmHandler for EndpointShared {
             }
             // The queue pair of this number is gone already.
             CmEvent::TimewaitExit => return,
+            CmEvent::Disconnected => {
+                pr_debug!("{}: {}\n", key, event);
+                self.peer_has_gone.store(true, Relaxed);
+                EndpointEvent::Lost
+            }
             CmEvent::Unreachable { .. }
-            | CmEvent::Disconnected
             | CmEvent::DeviceRemoval
             | CmEvent::AddrChange
             | CmEvent::Error { .. } => {

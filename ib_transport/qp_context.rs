@@ -67,6 +67,10 @@ pub(super) struct QpContext {
     pub(super) path: SetOnce<RdmaPath>,
     /// Flow control: the peer was or will be offered receives, and is granted more.
     pub(super) controlled: bool,
+    /// Time that the device has to report operations once the peer has disconnected.
+    answer_timeout_ms: u32,
+    /// The device has had that time.
+    answers_awaited: Atomic<bool>,
     /// A transmission waits for room or for frames in flight. A completed send resumes it.
     pub(super) blocked: Atomic<bool>,
     /// A frame has arrived.
@@ -87,6 +91,7 @@ impl QpContext {
         device: Arc<Device>,
         config: QpConfig,
         controlled: bool,
+        answer_timeout_ms: u32,
     ) -> impl PinInit<Self> {
         pin_init!(Self {
             connection,
@@ -95,6 +100,8 @@ impl QpContext {
             config,
             path: SetOnce::new(),
             controlled,
+            answer_timeout_ms,
+            answers_awaited: Atomic::new(false),
             blocked: Atomic::new(false),
             receiving: Atomic::new(false),
             needs_service: Atomic::new(false),
@@ -109,6 +116,21 @@ impl QpContext {
         self.device.caps.active_side_first
             && !self.shared.is_passive()
             && !self.receiving.read_once()
+    }
+
+    /// Waits once for the device's reports of operations if the peer has disconnected. Sleeps.
+    ///
+    /// A peer that refuses an operation ends the connection. Its disconnect may be handled before
+    /// its answer to the operation, which has arrived earlier. The end of the queue pair would
+    /// discard the answer.
+    pub(super) fn await_answers(qp: &Qp<Self>) {
+        let this = qp.handler();
+        if this.answer_timeout_ms > 0
+            && this.shared.peer_has_gone()
+            && !this.answers_awaited.xchg(true, Full)
+        {
+            qp.await_operations(this.answer_timeout_ms);
+        }
     }
 
     /// Returns `true` if the worker has to check the endpoint now. Any context.

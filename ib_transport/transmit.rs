@@ -134,7 +134,15 @@ impl Link for Qp<QpContext> {
         self.handler().fail();
     }
 
+    fn await_answers(&self) {
+        QpContext::await_answers(self);
+    }
+
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        if self.handler().shared.progress.has_ended() {
+            // What waits is for the next link. In particular an operation is posted only once.
+            return;
+        }
         let sink = || Frames(self.chain());
         match xmit::transmit(connection, queue, sink) {
             Ok(()) => {}

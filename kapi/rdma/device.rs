@@ -93,6 +93,9 @@ pub(crate) struct DeviceCaps {
     pub(crate) report_all_sends: bool,
     /// The device accesses memory through the CPU, so buffers need no cache maintenance.
     pub(crate) virtual_dma: bool,
+    /// A work item of the device handles answers of the peer (soft-RoCE). A disconnect that the
+    /// peer has sent later may be reported before.
+    pub(crate) answers_late: bool,
     /// Bytes of bounce buffers that local memory of operations may take. `None` if the device
     /// needs none.
     pub(crate) bounce_limit: Option<usize>,
@@ -203,6 +206,7 @@ impl IbDevice {
             active_side_first: limits.iwarp,
             report_all_sends: limits.iwarp,
             virtual_dma: limits.virt_dma,
+            answers_late: limits.virt_dma && !limits.iwarp,
             bounce_limit: self.operation_bounce_bounds().map(BounceBounds::operations),
         }
     }

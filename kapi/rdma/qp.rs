@@ -39,6 +39,7 @@ use crate::{
         errno::Errno,
         sync::{
             CacheAligned,
+            Completion,
             SpinLockBh, //
         }, //
     }, //
@@ -47,7 +48,13 @@ use core::marker::PhantomPinned;
 use kernel::{
     error::to_result,
     prelude::*,
-    sync::Mutex,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Mutex, //
+    },
     types::Opaque, //
 };
 
@@ -156,6 +163,10 @@ pub(crate) struct Qp<H: QpHandler> {
     pub(super) poller: SpinLockBh<Poller<H::Poll>>,
     #[pin]
     pub(super) softirq: Opaque<bindings::rds_poll>,
+    /// A caller of [`Self::await_operations`] waits for `settled`.
+    pub(super) is_awaited: Atomic<bool>,
+    #[pin]
+    pub(super) settled: Completion,
     #[pin]
     pub(super) verbs: Mutex<Option<Verbs>>,
     #[pin]
@@ -195,6 +206,30 @@ impl<H: QpHandler> Qp<H> {
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
+    }
+
+    /// Waits until the device has reported the operations that are posted, or a failure, and the
+    /// handler knows. Does not wait longer than `timeout_ms`. There is one caller at a time.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn await_operations(&self, timeout_ms: u32) {
+        // The lock orders this before the check, so that `take_sent` sees one or the other.
+        self.is_awaited.store(true, Relaxed);
+        if !self.send.lock().has_settled() {
+            // After the timeout the caller goes on all the same.
+            let _ = self.settled.wait(timeout_ms);
+        }
+        self.is_awaited.store(false, Relaxed);
+        // The poller may have taken the completions without having called the handler yet.
+        self.with_poll(|_| {});
+    }
+
+    /// Returns `true` while [`Self::await_operations`] waits.
+    #[cfg(rds_kunit)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Relaxed)
     }
 
     /// Sets the RNR NAK timer of a connected queue pair: the time after which the peer retries.

@@ -38,7 +38,8 @@ use crate::{
         errno::Errno,
         sync::{
             new_spinlock_bh,
-            CacheAligned, //
+            CacheAligned,
+            Completion, //
         }, //
     }, //
 };
@@ -50,7 +51,10 @@ use kernel::{
     error::from_err_ptr,
     new_mutex,
     prelude::*,
-    sync::Arc,
+    sync::{
+        atomic::Atomic,
+        Arc, //
+    },
     types::Opaque, //
 };
 
@@ -112,6 +116,8 @@ impl<H: QpHandler> Qp<H> {
                     // SAFETY: `slot` is valid, uninitialised memory.
                     unsafe { bindings::rds_rust_poll_init(slot, POLL_BUDGET, Some(Self::poll)) };
                 }),
+                is_awaited: Atomic::new(false),
+                settled <- Completion::new(),
                 verbs <- new_mutex!(Some(verbs), "rdma_qp_verbs"),
                 _pin: PhantomPinned,
             }),

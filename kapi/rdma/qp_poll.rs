@@ -39,7 +39,10 @@ use super::{
 };
 use crate::{
     bindings,
-    kapi::sync::Fifo, //
+    kapi::sync::{
+        Fifo,
+        ReadOnce, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -241,6 +244,7 @@ impl<H: QpHandler> Qp<H> {
                 reports = reports.wrapping_add(usize::from(outstanding));
             }
         }
+        let settled = ring.as_ref().is_some_and(|it| it.has_settled());
         drop(ring);
         while let Some(item) = completed.pop_front() {
             if item.status.is_refused_by_peer() {
@@ -248,6 +252,9 @@ impl<H: QpHandler> Qp<H> {
             }
             self.handler.operated(&item);
             item.operation.done(item.last, item.status);
+        }
+        if settled && self.is_awaited.read_once() {
+            self.settled.signal();
         }
         (reports, refused, ordered)
     }

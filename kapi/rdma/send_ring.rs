@@ -416,6 +416,11 @@ impl SendRing {
         true
     }
 
+    /// Returns `true` if no operation is posted, or a failure has closed the ring.
+    pub(super) fn has_settled(&self) -> bool {
+        self.operations == 0 || self.qp.is_null()
+    }
+
     /// Closes the ring: nothing is posted any more.
     pub(super) fn close(&mut self) {
         self.qp = ptr::null_mut();

@@ -113,6 +113,8 @@ pub(super) struct Setup {
     pub(super) pool_limit: usize,
     /// Fragments have 8 KiB, so that the map is one frame. Otherwise they have 4 KiB.
     pub(super) large: bool,
+    /// Time that the device has to report operations once the peer has disconnected.
+    pub(super) answer_timeout_ms: u32,
 }
 
 impl Setup {
@@ -477,6 +479,7 @@ impl BenchEnd {
             device.clone(),
             config,
             controlled,
+            setup.answer_timeout_ms,
         );
         connection.set_pools(&device.pools)?;
         connection.path.begin_credits(controlled);

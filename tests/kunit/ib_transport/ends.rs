@@ -6,9 +6,18 @@ use kernel::prelude::*;
 
 #[kunit_tests(rds_ib_ends)]
 mod suite {
-    use super::super::bench::*;
+    use super::super::{
+        bench::*,
+        operations::{
+            operation,
+            Recorder, //
+        }, //
+    };
     use crate::{
-        conn::Transport,
+        conn::{
+            Connection,
+            Transport, //
+        },
         ib_transport::{
             endpoint_shared::EndpointShared,
             quirks::{
@@ -20,11 +29,18 @@ mod suite {
             rdma::{
                 fake::{
                     FakeDevice,
-                    Script, //
+                    Script,
+                    FLUSHED,
+                    REMOTE_ACCESS, //
                 },
+                CmEvent,
+                CmHandler,
                 CmId,
                 DeviceId,
-                IbDevice, //
+                IbDevice,
+                Qp,
+                Verb,
+                WcStatus, //
             },
             sync::{
                 count_holds,
@@ -69,6 +85,116 @@ mod suite {
         let held = queues.map(|it| (it.in_error, it.sends_ended, it.receives_ended));
         assert_eq!(held, Some((true, 0, 0)));
         assert_eq!((late, left), (0, 0));
+        Ok(())
+    }
+
+    /// Longer than any wait of a test.
+    const LONG_MS: u32 = 60_000;
+
+    /// A bench with a connection, an operation of which is posted. The device reports it within
+    /// this time after a disconnect, or not at all.
+    fn bench_with_operation(
+        answer_timeout_ms: u32,
+    ) -> Result<(Bench, Arc<Connection>, Arc<Recorder>)> {
+        let bench = Bench::new(Setup {
+            answer_timeout_ms,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        let [who, ..] = Recorder::new()?;
+        let qp = bench.qp().ok_or(ENODEV)?;
+        let posted = Qp::chain(&qp).operate(operation(&qp, Verb::Write, &who)?);
+        posted.map_err(|_| EIO)?;
+        Ok((bench, connection, who))
+    }
+
+    fn disconnect(bench: &Bench) -> Result {
+        let qp = bench.qp().ok_or(ENODEV)?;
+        qp.handler().shared.event(CmEvent::Disconnected);
+        Ok(())
+    }
+
+    /// Disconnects, and waits until the worker waits for the answer.
+    fn disconnect_early(bench: &Bench) -> Result {
+        let qp = bench.qp().ok_or(ENODEV)?;
+        disconnect(bench)?;
+        eventually(|| qp.is_awaited())
+    }
+
+    /// A peer that refuses an operation ends the connection. Such an end is no failure of the peer.
+    #[test]
+    fn a_refusal_that_is_handled_after_the_disconnect_counts() -> Result {
+        let (bench, connection, who) = bench_with_operation(LONG_MS)?;
+        disconnect_early(&bench)?;
+        bench.fake.end_sends(1, MAP + 1, WcStatus::SUCCESS);
+        bench.fake.end_sends(1, 1, REMOTE_ACCESS);
+        bench.await_end(1)?;
+        bench.await_sends(2, MAP + 1)?;
+        let counted =
+            [Counter::ConnReset, Counter::ConnOpRefused].map(|counter| bench.counted(counter));
+        let left = bench.end(connection);
+        assert_eq!((*who.ends.lock(), left), ((1, REMOTE_ACCESS), 0));
+        assert_eq!(counted, [1, 1]);
+        Ok(())
+    }
+
+    /// Otherwise an operation of another program would be posted, and end as dropped.
+    #[test]
+    fn nothing_is_posted_while_an_answer_is_awaited() -> Result {
+        let (bench, connection, _who) = bench_with_operation(LONG_MS)?;
+        disconnect_early(&bench)?;
+        let before = bench.posted(1);
+        bench.send(&connection, 3)?;
+        let after = bench.posted(1);
+        bench.fake.end_sends(1, MAP + 2, WcStatus::SUCCESS);
+        bench.await_end(1)?;
+        bench.await_sends(2, MAP + 4)?;
+        let left = bench.end(connection);
+        assert_eq!((before, left), (after, 0));
+        assert_eq!(before, Some(MAP + 2));
+        Ok(())
+    }
+
+    #[test]
+    fn a_success_ends_the_wait_for_answers_too() -> Result {
+        let (bench, connection, who) = bench_with_operation(LONG_MS)?;
+        disconnect_early(&bench)?;
+        bench.fake.end_sends(1, MAP + 2, WcStatus::SUCCESS);
+        bench.await_end(1)?;
+        let refused = bench.counted(Counter::ConnOpRefused);
+        let left = bench.end(connection);
+        assert_eq!((*who.ends.lock(), left), ((1, WcStatus::SUCCESS), 0));
+        assert_eq!(refused, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_without_an_answer_delays_the_end_for_a_limited_time() -> Result {
+        let (bench, connection, who) = bench_with_operation(1)?;
+        disconnect(&bench)?;
+        bench.await_end(1)?;
+        let left = bench.end(connection);
+        assert_eq!((*who.ends.lock(), left), ((1, FLUSHED), 0));
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_waits_for_answers_that_cannot_come() -> Result {
+        // The peer has not disconnected.
+        let (bench, connection, who) = bench_with_operation(LONG_MS)?;
+        bench.reset(&connection);
+        bench.await_end(1)?;
+        let left = bench.end(connection);
+        assert_eq!((*who.ends.lock(), left), ((1, FLUSHED), 0));
+        // No operation is posted.
+        let bench = Bench::new(Setup {
+            answer_timeout_ms: LONG_MS,
+            ..Setup::default()
+        })?;
+        let connection = bench.connect()?;
+        disconnect(&bench)?;
+        bench.await_end(1)?;
+        assert_eq!(bench.end(connection), 0);
         Ok(())
     }
 
