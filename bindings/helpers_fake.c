@@ -389,6 +389,23 @@ void rds_rust_fake_set_own_drain(struct ib_device *device)
 	device->ops.drain_rq = rds_fake_drain;
 }
 
+static int rds_fake_query_port(struct ib_device *device, u32 port, struct ib_port_attr *attr)
+{
+	attr->state = IB_PORT_ACTIVE;
+	attr->active_width = IB_WIDTH_4X;
+	attr->active_speed = IB_SPEED_EDR;
+	/* The cache of the RDMA core does not know the device. */
+	attr->subnet_prefix = 1;
+	return 0;
+}
+
+/* Adds a port of 100 Gbit/s. */
+void rds_rust_fake_add_port(struct ib_device *device)
+{
+	device->phys_port_cnt = 1;
+	device->ops.query_port = rds_fake_query_port;
+}
+
 static const struct ib_device_ops rds_fake_ops = {
 	.alloc_pd = rds_fake_alloc_pd,
 	.dealloc_pd = rds_fake_dealloc_pd,

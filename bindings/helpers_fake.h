@@ -55,6 +55,7 @@ struct rds_rust_fake_send {
 
 struct ib_device *rds_rust_fake_alloc(bool soft_iwarp, bool direct);
 void rds_rust_fake_set_own_drain(struct ib_device *device);
+void rds_rust_fake_add_port(struct ib_device *device);
 u32 rds_rust_fake_made_with_io(struct ib_device *device);
 u32 rds_rust_fake_refused(struct ib_device *device);
 u32 rds_rust_fake_drained(struct ib_device *device);

@@ -128,6 +128,12 @@ impl FakeDevice {
         unsafe { bindings::rds_rust_fake_set_own_drain(self.raw()) };
     }
 
+    /// Adds a port of 100 Gbit/s.
+    pub(crate) fn add_port(&self) {
+        // SAFETY: The device is alive by the type invariants.
+        unsafe { bindings::rds_rust_fake_add_port(self.raw()) };
+    }
+
     /// Returns the number of queue pairs created by workers whose allocations may wait for I/O.
     pub(crate) fn made_with_io(&self) -> u32 {
         // SAFETY: The device is alive by the type invariants.

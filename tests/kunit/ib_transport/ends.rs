@@ -47,6 +47,7 @@ mod suite {
                 Completion, //
             }, //
         },
+        proto::keepalive::time_for_operations,
         stats::Counter, //
     };
     use kernel::{
@@ -428,6 +429,31 @@ mod suite {
             drop(connection);
         }
         assert_eq!(seen[..], [(true, RESTING, true), (true, 0, false)]);
+        Ok(())
+    }
+
+    /// A peer that is silent for longer than its operations may take counts as dead.
+    #[test]
+    fn the_time_for_operations_follows_from_the_rate_of_the_port() -> Result {
+        let bench = Bench::new(Setup::default())?;
+        let time = || {
+            bench
+                .qp()
+                .map(|qp| qp.handler().device.time_for_operations())
+        };
+        let connection = bench.connect()?;
+        let unknown = time();
+        bench.fake.add_port();
+        let mbits = bench.fake.device().port_mbits();
+        let old = time();
+        bench.reset(&connection);
+        bench.await_sends(2, MAP + 1)?;
+        let known = time();
+        bench.end(connection);
+        let expected = [0, 0, mbits].map(|mbits| Some(time_for_operations(mbits, 1)));
+        assert_eq!(mbits, 100_000);
+        assert_eq!([unknown, old, known], expected);
+        assert!(known < unknown);
         Ok(())
     }
 }
