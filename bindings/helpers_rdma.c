@@ -133,6 +133,7 @@ u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd)
  * @event_handler: called for asynchronous events
  * @context: argument of the handlers
  * @cqe: number of entries
+ * @vector: set to the completion vector
  *
  * Uses completion vectors in turn, so that connections spread over the device's interrupts.
  *
@@ -140,7 +141,7 @@ u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd)
  */
 struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
 				    void (*event_handler)(struct ib_event *, void *), void *context,
-				    u32 cqe)
+				    u32 cqe, u32 *vector)
 {
 	static atomic_t next_vector;
 	struct ib_cq_init_attr attr = { .cqe = cqe };
@@ -148,6 +149,7 @@ struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler ha
 	if (device->num_comp_vectors > 1)
 		attr.comp_vector = (u32)atomic_inc_return(&next_vector) %
 				   (u32)min_t(int, device->num_comp_vectors, num_online_cpus());
+	*vector = attr.comp_vector;
 	return ib_create_cq(device, handler, event_handler, context, &attr);
 }
 
@@ -251,6 +253,27 @@ int rds_rust_ib_qp_to_error(struct ib_qp *qp)
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 
 	return ib_modify_qp(qp, &attr, IB_QP_STATE);
+}
+
+u32 rds_rust_ib_qpn(const struct ib_qp *qp)
+{
+	return qp->qp_num;
+}
+
+/**
+ * rds_rust_ib_peer_qpn() - get the number of the peer's queue pair
+ * @qp: a connected queue pair
+ *
+ * May sleep.
+ *
+ * Return: the number, or 0 if the device does not tell.
+ */
+u32 rds_rust_ib_peer_qpn(struct ib_qp *qp)
+{
+	struct ib_qp_init_attr init = {};
+	struct ib_qp_attr attr = {};
+
+	return ib_query_qp(qp, &attr, IB_QP_DEST_QPN, &init) ? 0 : attr.dest_qp_num;
 }
 
 static void rds_poll_kick(struct irq_work *work)

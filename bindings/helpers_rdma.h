@@ -43,7 +43,7 @@ u32 rds_rust_ib_pd_lkey(const struct ib_pd *pd);
 /* completion queue and queue pair */
 struct ib_cq *rds_rust_ib_create_cq(struct ib_device *device, ib_comp_handler handler,
 				    void (*event_handler)(struct ib_event *, void *), void *context,
-				    u32 cqe);
+				    u32 cqe, u32 *vector);
 void rds_rust_ib_destroy_cq(struct ib_cq *cq);
 int rds_rust_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
 bool rds_rust_ib_rearm_cq(struct ib_cq *cq);
@@ -55,6 +55,8 @@ int rds_rust_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 			  const struct ib_recv_wr **bad_wr);
 int rds_rust_ib_set_rnr_timer(struct ib_qp *qp, u8 timer);
 int rds_rust_ib_qp_to_error(struct ib_qp *qp);
+u32 rds_rust_ib_qpn(const struct ib_qp *qp);
+u32 rds_rust_ib_peer_qpn(struct ib_qp *qp);
 
 /* Polling of a completion queue in a softirq. @iop is the first member. */
 struct rds_poll {

@@ -19,7 +19,10 @@ use crate::{
         SpinLockBhGuard, //
     },
     msg::Message,
-    proto::tx::AckError,
+    proto::{
+        tx::AckError,
+        wire::PING_PORT, //
+    },
     stats::Counter, //
 };
 use kernel::{
@@ -49,6 +52,10 @@ impl TxQueue {
             buffers = buffers.saturating_add(message.buffers());
             message.acknowledge();
             self.trace_acked(&message);
+            // The peer does not count pings and keepalives either.
+            if message.dport != PING_PORT {
+                self.acked_bytes = self.acked_bytes.wrapping_add(u64::from(message.len));
+            }
             done.push_back(message);
         }
         (buffers, true)

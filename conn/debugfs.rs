@@ -9,12 +9,18 @@ use super::{
     Node, //
 };
 use crate::{
-    kapi::debugfs::{
-        Dir,
-        Page,
-        Stop, //
+    kapi::{
+        debugfs::{
+            Dir,
+            Page,
+            Stop, //
+        },
+        time, //
     },
-    proto::connect::State, //
+    proto::{
+        connect::State,
+        SECOND, //
+    }, //
 };
 use kernel::{
     fmt,
@@ -74,13 +80,24 @@ impl fmt::Display for Line<'_> {
         let state =
             State::from_number(connection.path.state.load(Relaxed)).map_or("?", State::name);
         let tx = connection.path.tx.lock();
-        let (ups, link) = (tx.times_up, tx.link.clone());
+        let (ups, up_since, link) = (tx.times_up, tx.up_since, tx.link.clone());
         let (unsent, unacked) = (tx.queue.unsent.len(), tx.queue.sent.len());
         let next_tx = tx.queue.state.next_sequence();
+        let acked_bytes = tx.queue.acked_bytes;
+        let retransmissions = tx.queue.state.retransmissions();
+        let times = tx.history.times(false);
         drop(tx);
-        let next_rx = connection.path.rx.lock().next_sequence();
+        let rx = connection.path.rx.lock();
+        let (next_rx, received_bytes) = (rx.next_sequence(), rx.bytes());
+        drop(rx);
+        let up_secs = match link {
+            Some(_) => time::monotonic_ns().saturating_sub(up_since) / SECOND,
+            None => 0,
+        };
         f.write_fmt(fmt!(
-            "{}: scope={} state={} ups={} next_tx={} acked={} unsent={} unacked={} next_rx={} fragment={} refusals={}",
+            "{}: scope={} state={} ups={} next_tx={} acked={} unsent={} unacked={} next_rx={} \
+             fragment={} refusals={} \
+             acked_bytes={} received_bytes={} retransmissions={} up_secs={} reset={} reason={}",
             connection.key,
             connection.key.scope,
             state,
@@ -92,6 +109,12 @@ impl fmt::Display for Line<'_> {
             next_rx,
             connection.path.fragment.load(Relaxed),
             connection.refusals().number(),
+            acked_bytes,
+            received_bytes,
+            retransmissions,
+            up_secs,
+            times.reset,
+            times.reason.number(),
         ))?;
         match link {
             Some(link) => {

@@ -109,6 +109,8 @@ pub(crate) struct TxQueue {
     pub(crate) most_ended: u32,
     /// The status of the operation that was posted last.
     pub(crate) last_operation: Option<Arc<OpStatus>>,
+    /// Payload bytes of the messages that the peer has acknowledged.
+    pub(super) acked_bytes: u64,
     /// Names the connection in trace events.
     key: ConnKey,
 }
@@ -130,6 +132,7 @@ impl TxQueue {
             #[cfg(rds_kunit)]
             most_ended: 0,
             last_operation: None,
+            acked_bytes: 0,
             backlog: 0,
             cong_left: 0,
             cong_again: false,
@@ -222,6 +225,8 @@ pub(super) struct Tx {
     pub(super) idle_path: Option<RdmaPath>,
     /// Number of links that the connection has had.
     pub(super) times_up: u64,
+    /// Time at which the last link came up, in nanoseconds of the monotonic clock.
+    pub(super) up_since: u64,
     /// Value of `times_up` at the last search for operations lost with a queue pair.
     pub(super) times_searched: u64,
     /// State kept between idle checks.
@@ -247,6 +252,7 @@ impl Tx {
             link: None,
             idle_path: None,
             times_up: 0,
+            up_since: 0,
             times_searched: 0,
             idle_tracker: IdleTracker::new(),
             keepalive: Keepalive::new(),

@@ -96,6 +96,8 @@ pub(super) struct RecvSide {
     mprds: Option<Mprds>,
     partial: Option<Reassembly>,
     reserve: RecvReserve,
+    /// Payload bytes of the messages that have arrived, without duplicates.
+    bytes: u64,
 }
 
 impl RecvSide {
@@ -105,6 +107,7 @@ impl RecvSide {
             mprds,
             partial: None,
             reserve: RecvReserve::new(),
+            bytes: 0,
         }
     }
 
@@ -125,6 +128,11 @@ impl RecvSide {
     /// Returns `true` if the peer runs this module.
     pub(super) fn peer_is_rds_rust(&self) -> bool {
         self.state.peer_sent_generation()
+    }
+
+    /// Returns the payload bytes of the messages that have arrived, without duplicates.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn next_sequence(&self) -> u64 {
@@ -369,7 +377,10 @@ impl Connection {
             },
         };
         let target = match &complete {
-            Complete::Message(_) => self.target(header),
+            Complete::Message(_) => {
+                rx.bytes = rx.bytes.wrapping_add(u64::from(header.len));
+                self.target(header)
+            }
             _ => None,
         };
         if rx.state.take_ack_required() {

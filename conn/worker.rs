@@ -571,6 +571,7 @@ impl Connection {
         queue.cong_again = false;
         tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);
+        tx.up_since = time::monotonic_ns();
         self.transmit_and_unlock(tx);
         if self.creator != Some(UserId::PEERS) {
             self.note_answer();

@@ -81,7 +81,16 @@ impl Link for Qp<QpContext> {
             path.max_send_wr,
             path.max_recv_wr,
             path.service_level
-        ))
+        ))?;
+        match self.numbers() {
+            Some(numbers) => f.write_fmt(fmt!(
+                " qpn={} peer_qpn={} vector={}",
+                numbers.own,
+                numbers.peer,
+                numbers.vector
+            )),
+            None => Ok(()),
+        }
     }
 
     fn announce(&self, connection: &Connection) {

@@ -82,6 +82,8 @@ pub(crate) struct SendState {
     bytes_left: u32,
     policy: AckPolicy,
     first: u64,
+    /// Number of times that a message was sent again.
+    retransmissions: u64,
     /// Value of `sent` when this connection began. An earlier one may have delivered these
     /// messages.
     sent_before: u64,
@@ -110,6 +112,7 @@ impl SendState {
             last: [0; PORT_BUCKETS],
             piggyback: None,
             ack_known_to_peer: 0,
+            retransmissions: 0,
         }
     }
 
@@ -208,7 +211,13 @@ impl SendState {
     #[inline]
     pub(crate) fn retransmit(&mut self) -> Flags {
         self.refill();
+        self.retransmissions = self.retransmissions.wrapping_add(1);
         Flags::ACK_REQUIRED.with(Flags::RETRANSMITTED)
+    }
+
+    /// Returns the number of times that a message was sent again.
+    pub(crate) const fn retransmissions(&self) -> u64 {
+        self.retransmissions
     }
 
     /// Handles the acknowledgement in a received header. Returns `Some(n)` if it newly acknowledges

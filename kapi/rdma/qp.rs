@@ -136,6 +136,16 @@ pub(crate) trait QpHandler: Sized + Send + Sync + 'static {
     fn event(&self, qp: &Qp<Self>, event: QpEvent);
 }
 
+/// Numbers by which tools of the device know a queue pair.
+#[derive(Clone, Copy)]
+pub(crate) struct QpNumbers {
+    pub(crate) own: u32,
+    /// 0 if the device does not tell, or on iWARP.
+    pub(crate) peer: u32,
+    /// Completion vector, which selects the interrupt.
+    pub(crate) vector: u32,
+}
+
 /// A reliable connected queue pair with its completion queue and its buffers.
 ///
 /// Dropping it closes it, which sleeps. Before a softirq may drop it, [`Self::close`] is called.
@@ -206,6 +216,28 @@ impl<H: QpHandler> Qp<H> {
     pub(crate) fn post_recv(&self, batch: &mut Batch) -> Result<u32> {
         let mut ring = self.recv.lock();
         ring.post(batch, |address, len| self.sync_for_device(address, len))
+    }
+
+    /// Returns the numbers by which tools of the device know the queue pair. `None` once it is
+    /// closed.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn numbers(&self) -> Option<QpNumbers> {
+        let verbs = self.verbs.lock();
+        let verbs = (*verbs).as_ref()?;
+        let qp = verbs.qp();
+        if qp.is_null() {
+            return None;
+        }
+        Some(QpNumbers {
+            // SAFETY: By the invariants of `Verbs` the queue pair is alive.
+            own: unsafe { bindings::rds_rust_ib_qpn(qp) },
+            // SAFETY: As above.
+            peer: unsafe { bindings::rds_rust_ib_peer_qpn(qp) },
+            vector: verbs.vector,
+        })
     }
 
     /// Waits until the device has reported the operations that are posted, or a failure, and the

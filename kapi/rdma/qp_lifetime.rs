@@ -148,6 +148,7 @@ impl<H: QpHandler> Qp<H> {
                 Some(Self::async_event),
                 context,
                 entries,
+                &mut verbs.vector,
             )
         };
         let cq = from_err_ptr(cq)?;

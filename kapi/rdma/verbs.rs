@@ -42,6 +42,8 @@ pub(crate) struct QpConfig {
 pub(super) struct Verbs {
     cq: *mut bindings::ib_cq,
     qp: *mut bindings::ib_qp,
+    /// Completion vector of `cq`, which selects the interrupt.
+    pub(super) vector: u32,
     cm: Arc<dyn Anchor>,
     _in_domain: DomainUse,
     pd: Arc<Pd>,
@@ -60,6 +62,7 @@ impl Verbs {
         Ok(Self {
             cq: ptr::null_mut(),
             qp: ptr::null_mut(),
+            vector: 0,
             cm,
             _in_domain: Domain::enter(pd.domain())?,
             pd: pd.clone(),

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 """The files in debugfs."""
 
+import json
 import re
 
 import pytest
 from rdsvm.cluster import PAIR, must
-from traffic import new_type, ping
+from traffic import new_type, ping, ports
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
 DIR = "/sys/kernel/debug/rds"
+# Reason in the table of paths.
+USER_RESET = "1"
 
 
 def view(node, name):
@@ -31,8 +34,56 @@ def test_connections(node, tools):
     assert up["device"] in node.run("ls /sys/class/infiniband").out.split(), up
     assert up["flow_control"] == str(int(node.kind == "siw")), up
     assert int(up["send_ring"]) > 0 < int(up["recv_ring"]), up
+    assert (up["reset"], up["reason"], up["retransmissions"]) == ("0", "0", "0") and int(up["up_secs"]) >= 0, up
+    vectors = int(node.run(f"ls -d /sys/class/infiniband/{up['device']}/device/msi_irqs/* 2>/dev/null | wc -l").out)
+    assert 0 <= int(up["vector"]) <= max(vectors, int(node.run("nproc").out)), up
     ends = view(node, "connections")
     assert {ends[f"{a} -> {b} tos {tos}"]["passive"] for a, b in (PAIR, PAIR[::-1])} == {"0", "1"}
+
+
+def test_queue_pairs(node, tools):
+    """The numbers of both ends are those that "rdma resource" shows."""
+    tos = new_type()
+    ping(tools, node, PAIR[1], PAIR[0], tos=tos)
+    lines = view(node, "connections")
+    one, other = (lines[f"{a} -> {b} tos {tos}"] for a, b in (PAIR, PAIR[::-1]))
+    numbers = {x["lqpn"] for x in json.loads(node.run("rdma -j resource show qp").out) if x["type"] == "RC"}
+    assert {int(one["qpn"]), int(other["qpn"])} <= numbers, (one, other, numbers)
+    wanted = ("0", "0") if node.kind == "siw" else (other["qpn"], one["qpn"])
+    assert (one["peer_qpn"], other["peer_qpn"]) == wanted
+
+
+def test_payload_and_retransmissions(node, guest):
+    """Payload counts once at either end, also if it was sent again. A reset has its time and its
+    reason."""
+    seen = json.loads(node.run(["python3", guest / "replay.py", *PAIR, ports(), new_type()]).out)
+    one, other = seen["ends"]
+    assert (int(one["acked_bytes"]), int(other["received_bytes"])) == (seen["bytes"], seen["bytes"]), seen
+    assert (other["acked_bytes"], one["received_bytes"]) == ("0", "0"), seen
+    assert one["reason"] == USER_RESET and seen["from"] <= int(one["reset"]) <= seen["to"], seen
+    assert int(one["up_secs"]) <= seen["to"] - seen["from"] + 1, seen
+
+
+# Prints the connections while the wall clock is a day late, and then the time since the boot.
+SET_CLOCK = f"""
+import time
+def turn(seconds):
+    time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME) + seconds)
+turn(86400)
+try:
+    print(open("{DIR}/connections").read())
+finally:
+    turn(-86400)
+print("boot:", int(time.monotonic()))
+"""
+
+
+def test_the_time_up_does_not_follow_the_wall_clock(node, tools):
+    tos = new_type()
+    ping(tools, node, PAIR[1], PAIR[0], tos=tos)
+    lines = node.run(["python3", "-c", SET_CLOCK]).out.splitlines()
+    up, = (int(re.search(r"up_secs=(\d+)", x)[1]) for x in lines if x.startswith(f"{PAIR[0]} -> {PAIR[1]} tos {tos}:"))
+    assert up <= int(lines[-1].split()[-1]), lines
 
 
 def test_a_connection_that_is_not_up(node):

@@ -38,6 +38,21 @@ fn sequences_start_at_one() {
     assert_eq!(tx.next_sequence(), 4);
 }
 
+#[test]
+fn each_retransmission_is_counted() {
+    let mut tx = SendState::new(policy(2, 100));
+    for sequence in 1..=3 {
+        assert_eq!(tx.assign(PORT), sequence);
+        tx.transmit(sequence, 100, Pressure::Low);
+    }
+    assert_eq!(tx.retransmissions(), 0);
+    for expected in 1..=3 {
+        tx.reconnected();
+        tx.retransmit();
+        assert_eq!(tx.retransmissions(), expected);
+    }
+}
+
 /// Neither messages of an earlier life nor unsent ones are acknowledged.
 #[test]
 fn numbers_continue_those_of_earlier_connections() {
