@@ -27,6 +27,9 @@ pub(crate) enum DropReason {
     AddressError = 21,
     /// There was no answer to the request, or the device was removed.
     ConnectError = 22,
+    /// RDS on the peer has rejected the request.
+    Refused = 23,
+    /// The peer's CM has rejected the request or the reply.
     Rejected = 24,
     AddressChange = 25,
     Disconnected = 26,
@@ -43,7 +46,7 @@ pub(crate) enum DropReason {
 
 impl DropReason {
     /// All reasons, ordered by their numbers.
-    pub(crate) const ALL: [DropReason; 22] = [
+    pub(crate) const ALL: [DropReason; 23] = [
         DropReason::None,
         DropReason::UserReset,
         DropReason::ConnectFailed,
@@ -54,6 +57,7 @@ impl DropReason {
         DropReason::RouteError,
         DropReason::AddressError,
         DropReason::ConnectError,
+        DropReason::Refused,
         DropReason::Rejected,
         DropReason::AddressChange,
         DropReason::Disconnected,
@@ -91,6 +95,7 @@ impl DropReason {
             "route error" => DropReason::RouteError,
             "address error" => DropReason::AddressError,
             "no answer" | "connect error" | "device removal" => DropReason::ConnectError,
+            "refused" => DropReason::Refused,
             "rejected" => DropReason::Rejected,
             "address change" | "address moved" => DropReason::AddressChange,
             "receive memory" => DropReason::PostRecvFailed,

@@ -125,6 +125,11 @@ impl CmEvent<'_> {
     /// define the number.
     pub(crate) fn failure(&self) -> Option<(&'static str, i32)> {
         match self {
+            Self::Rejected {
+                reason,
+                by_consumer: true,
+                ..
+            } => Some(("refused", *reason)),
             Self::Rejected { reason, .. } => Some(("rejected", *reason)),
             Self::Unreachable { status } => Some(("no answer", *status)),
             Self::Error { event, status } => Some((name(*event).to_str().ok()?, *status)),

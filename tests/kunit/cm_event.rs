@@ -14,15 +14,21 @@ mod suite {
     fn by_consumer(statuses: impl Iterator<Item = i32>, refuses_by_reset: bool) -> KVec<i32> {
         let mut found = KVec::new();
         for status in statuses {
+            let event = CmEvent::rejected(status, &[], refuses_by_reset);
             let CmEvent::Rejected {
                 reason,
                 by_consumer,
                 ..
-            } = CmEvent::rejected(status, &[], refuses_by_reset)
+            } = event
             else {
                 pr_err!("{status} is no rejection\n");
                 return KVec::new();
             };
+            let what = if by_consumer { "refused" } else { "rejected" };
+            if event.failure() != Some((what, status)) {
+                pr_err!("{status} is traced as {:?}\n", event.failure());
+                return KVec::new();
+            }
             if reason != status || (by_consumer && found.push(status, GFP_KERNEL).is_err()) {
                 pr_err!("{status} became {reason}\n");
                 return KVec::new();

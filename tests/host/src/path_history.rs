@@ -6,7 +6,7 @@ use crate::proto::connect::*;
 use crate::proto::path_history::*;
 
 /// Texts of Oracle's `rds-info` for the numbers that are used here.
-const WORDS: [(DropReason, u32, &str); 22] = [
+const WORDS: [(DropReason, u32, &str); 23] = [
     (DropReason::None, 0, "--"),
     (DropReason::UserReset, 1, "user reset"),
     (DropReason::ConnectFailed, 5, "conn_connect failure"),
@@ -25,6 +25,7 @@ const WORDS: [(DropReason, u32, &str); 22] = [
         22,
         "CONNECT_ERROR or UNREACHABLE or DEVICE_REMOVE event",
     ),
+    (DropReason::Refused, 23, "CONSUMER_DEFINED reject"),
     (DropReason::Rejected, 24, "REJECTED event"),
     (DropReason::AddressChange, 25, "ADDR_CHANGE event"),
     (DropReason::Disconnected, 26, "DISCONNECTED event"),
@@ -104,6 +105,7 @@ fn failures_have_reasons() {
         ("no answer", DropReason::ConnectError),
         ("connect error", DropReason::ConnectError),
         ("device removal", DropReason::ConnectError),
+        ("refused", DropReason::Refused),
         ("rejected", DropReason::Rejected),
         ("address change", DropReason::AddressChange),
         ("address moved", DropReason::AddressChange),

@@ -21,6 +21,7 @@ import attacks
 import frames
 import peer
 from cases import outcome
+from info_paths import row
 from peer import PATIENCE, REJECTED, End, Home, Peer, PeerError, raw_address
 from rds import Sock
 
@@ -254,6 +255,9 @@ def replies(home, _number):
     def rejected():
         majors = [reject(data) for data in attacks.REJECTIONS * 2]
         need(3 in majors and 4 in majors, f"proposed {majors}")
+        with home.at_home():
+            shown = row(NODE, source, 0)["reason"]
+        need(shown == 23, f"the table of paths shows the reason {shown}")
 
     def silence():
         p, _ = request()
