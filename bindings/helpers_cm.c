@@ -52,6 +52,17 @@ void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler hand
 }
 
 /**
+ * rds_rust_rdma_has_sa() - check whether a subnet administrator provides the route of a CM id
+ * @id: the CM id
+ *
+ * Return: false without a device, too.
+ */
+bool rds_rust_rdma_has_sa(const struct rdma_cm_id *id)
+{
+	return id->device && rdma_cap_ib_sa(id->device, id->port_num);
+}
+
+/**
  * rds_rust_rdma_set_service_level() - set the service level for the next connection request
  * @id: the CM id
  * @level: the service level
@@ -60,12 +71,10 @@ void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler hand
  */
 void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 {
-	if (!id->device || !id->route.path_rec)
-		return;
 	/*
 	 * On RoCE the administrator configures the service level, and some devices have only eight.
 	 */
-	if (rdma_cap_ib_sa(id->device, id->port_num))
+	if (id->route.path_rec && rds_rust_rdma_has_sa(id))
 		id->route.path_rec->sl = level;
 }
 

@@ -310,7 +310,8 @@ bool rds_rust_fake_event(struct ib_device *device, u32 number, int event)
  * @port: capabilities of the port
  * @resolved: the CM id has a device and a route
  *
- * Return: the service level afterwards, plus 100 if the path is up, or a negative errno.
+ * Return: the service level afterwards, plus 100 if the path is up, plus 1000 if a subnet
+ * administrator provides the route. Or a negative errno.
  */
 int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolved)
 {
@@ -326,7 +327,8 @@ int rds_rust_fake_service_level(struct ib_device *device, u32 port, bool resolve
 		id->route.path_rec = &path;
 	}
 	rds_rust_rdma_set_service_level(id, 5);
-	return path.sl + (rds_rust_rdma_path_is_up(id) ? 100 : 0);
+	return path.sl + (rds_rust_rdma_path_is_up(id) ? 100 : 0) +
+	       (rds_rust_rdma_has_sa(id) ? 1000 : 0);
 }
 
 /**

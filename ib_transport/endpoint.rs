@@ -59,7 +59,10 @@ use crate::{
             Version, //
         },
         info::RdmaPath,
-        resolve::AddrTimeouts,
+        resolve::{
+            route_timeout_ms,
+            AddrTimeouts, //
+        },
         wire::FragmentSize, //
     },
     recv_pool::Context,
@@ -73,10 +76,7 @@ use kernel::{
     }, //
 };
 
-/// Timeout in milliseconds for resolving a route.
-const ROUTE_TIMEOUT_MS: u32 = 2000;
-
-/// Timeout in milliseconds for the answer of an iWARP peer at the level of TCP.
+/// Timeout for the answer of an iWARP peer at the level of TCP.
 const TCP_TIMEOUT_MS: u32 = 2000;
 
 /// Timeout for the reports of operations from the device, once the peer has disconnected.
@@ -188,7 +188,8 @@ impl IbEndpoint {
             return Err(Errno::NetDown.into());
         }
         self.id.set_service_type(self.shared.connection.key.tos);
-        self.id.resolve_route(ROUTE_TIMEOUT_MS)
+        let timeout_ms = route_timeout_ms(self.id.has_subnet_administrator());
+        self.id.resolve_route(timeout_ms)
     }
 
     /// Creates the queue pair and posts receives. Returns the credits to offer: 0 without flow

@@ -341,6 +341,14 @@ impl<E: CmHandler> CmId<E> {
         to_result(unsafe { bindings::rdma_resolve_route(self.raw(), timeout) })
     }
 
+    /// Returns `true` if a subnet administrator provides the route. `false` before the address is
+    /// resolved.
+    pub(crate) fn has_subnet_administrator(&self) -> bool {
+        let _lock = self.lock();
+        // SAFETY: The identifier is alive. Its handler, which may change the device, does not run.
+        unsafe { bindings::rds_rust_rdma_has_sa(self.raw()) }
+    }
+
     /// Sets the type of service. It has an effect on later resolutions.
     pub(crate) fn set_service_type(&self, tos: u8) {
         let _lock = self.lock();

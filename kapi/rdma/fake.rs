@@ -306,8 +306,8 @@ impl FakeDevice {
 
     /// Sets the service level of a route to 5. The network has set it to 2.
     ///
-    /// Returns the resulting service level, plus 100 if the path is up. Without `resolved` there is
-    /// neither a device nor a route.
+    /// Returns the resulting service level, plus 100 if the path is up, plus 1000 if a subnet
+    /// administrator provides the route. Without `resolved` there is neither a device nor a route.
     pub(crate) fn service_level(&self, is_roce: bool, resolved: bool) -> i32 {
         let port = match is_roce {
             true => bindings::RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP,

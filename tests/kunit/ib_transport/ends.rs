@@ -270,7 +270,7 @@ mod suite {
     #[test]
     fn a_type_of_service_is_a_service_level_where_there_is_a_subnet_manager() -> Result {
         let fake = FakeDevice::new(false, false)?;
-        assert_eq!(fake.service_level(false, true), 105);
+        assert_eq!(fake.service_level(false, true), 1105);
         // On RoCE the service level stays as the network's administrator has set it.
         assert_eq!(fake.service_level(true, true), 102);
         // An unresolved id has neither a device nor a route, so neither is accessed.
