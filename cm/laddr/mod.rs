@@ -27,6 +27,7 @@
 //! Uncertain answers are not cached: the CM had no memory or no port, or it named a device that is
 //! being removed.
 
+mod pace;
 mod table;
 
 use crate::kapi::{
@@ -51,7 +52,8 @@ use crate::kapi::{
         Sections,
         SpinLockBh, //
     },
-    task::without_io, //
+    task::without_io,
+    time, //
 };
 use core::{
     net::{
@@ -67,7 +69,8 @@ use kernel::{
     sync::{
         atomic::{
             Atomic,
-            Full, //
+            Full,
+            Relaxed, //
         },
         Arc,
         Completion,
@@ -93,9 +96,6 @@ const SETS: usize = 128;
 
 /// Limit for the addresses that are looked up in advance. Leaves half of the table free.
 const REFRESH_MAX: usize = SETS * WAYS / 2;
-
-/// Delay from an event to the lookups, because events come in groups.
-const REFRESH_DELAY_MS: u32 = 20;
 
 /// User of the addresses of a device.
 pub(crate) trait AddrUser: Send + Sync {
@@ -138,6 +138,8 @@ pub(crate) struct LocalAddrs {
     sections: Arc<Sections>,
     /// A call of `start` is pending: by the work item, or at first by the creator of this object.
     armed: Atomic<bool>,
+    /// Time before which `start` is not called again, in nanoseconds of the monotonic clock.
+    not_before: Atomic<u64>,
     #[pin]
     refresh: DelayedWork<Self>,
     queue: Arc<OwnedQueue>,
@@ -152,7 +154,12 @@ impl WorkItem for LocalAddrs {
 
     fn run(this: Arc<Self>) {
         without_io(|| {
-            this.start();
+            // An event during the last round did not know how long that would take.
+            if time::monotonic_ns() < this.not_before.load(Relaxed) {
+                this.arm();
+            } else {
+                this.start();
+            }
         });
     }
 }
@@ -161,7 +168,7 @@ impl Watch for LocalAddrs {
     fn changed(self: &Arc<Self>) {
         self.table.flush();
         if !self.armed.xchg(true, Full) {
-            self.queue.arm(self.clone(), REFRESH_DELAY_MS);
+            self.arm();
         }
     }
 }
@@ -182,6 +189,7 @@ impl LocalAddrs {
                 lookups <- new_spinlock_bh!(KVec::new(), "LocalAddrs::lookups"),
                 sections: Sections::new()?,
                 armed: Atomic::new(true),
+                not_before: Atomic::new(0),
                 refresh <- kernel::new_delayed_work!("LocalAddrs::refresh"),
                 queue,
             }),
@@ -310,6 +318,13 @@ impl LocalAddrs {
         &self.sections
     }
 
+    /// Schedules the next round. Any context.
+    fn arm(self: &Arc<Self>) {
+        let not_before = self.not_before.load(Relaxed);
+        let delay_ms = pace::delay_ms(time::monotonic_ns(), not_before);
+        self.queue.arm(self.clone(), delay_ms);
+    }
+
     /// Asks the CM. The flag is `true` if the answer is valid until the next event. Sleeps.
     fn query_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
         let addr = match key.addr().to_ipv4_mapped() {
@@ -340,8 +355,15 @@ impl LocalAddrs {
     ///
     /// Process context. May sleep.
     pub(crate) fn start(&self) {
+        let begun = time::monotonic_ns();
         // Cleared first: an event from here on needs another round.
         self.armed.xchg(false, Full);
+        self.round();
+        self.not_before
+            .store(pace::next_round(begun, time::monotonic_ns()), Relaxed);
+    }
+
+    fn round(&self) {
         if self.devices.lock().is_empty() {
             return;
         }

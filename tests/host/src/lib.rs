@@ -30,6 +30,7 @@ mod idle;
 mod info;
 mod keepalive;
 mod keyed;
+mod laddr_pace;
 mod laddr_table;
 mod mprds;
 mod mprds_nodes;
