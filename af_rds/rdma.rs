@@ -71,12 +71,20 @@ pub(super) fn get_mr_for_dest(sk: &Sock<Socket>, value: &SockOptIn<'_>) -> Resul
 /// - `ENOTCONN` if the socket is not bound.
 /// - `EOPNOTSUPP` if its transport has no RDMA.
 /// - `EINVAL` if the area is invalid.
+/// - `EPERM` if the process may not lock memory at all. As in C RDS, this is checked before the
+///   size, except that the area must not wrap around.
 /// - `EMSGSIZE` if the area is too large.
 /// - `EFAULT` if the memory is not accessible.
 /// - Those of [`PinnedMemory::pin`] and of the device.
 pub(super) fn register(sk: &Sock<Socket>, args: &GetMr) -> Result<(Cookie, RegionKey)> {
     let bound = sk.bound().ok_or(Errno::NotConnected)?;
     let rdma = sk.node.transports.rdma(bound.transport)?;
+    if args.area.wraps(PAGE_SIZE as u64) {
+        return Err(EINVAL);
+    }
+    if !PinnedMemory::is_permitted() {
+        return Err(EPERM);
+    }
     let len = u32::try_from(args.area.bytes).map_err(|_| EINVAL)?;
     let pages = args.area.pages(PAGE_SIZE as u64).ok_or(EINVAL)?;
     if pages > MAX_PAGES {

@@ -11,6 +11,16 @@
 #include "helpers_rdma.h"
 
 /**
+ * rds_rust_may_pin() - check whether the calling process may lock any memory
+ *
+ * Return: false if RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK.
+ */
+bool rds_rust_may_pin(void)
+{
+	return can_do_mlock();
+}
+
+/**
  * rds_rust_pin_charge() - charge the calling process for pinned pages
  * @charge: set to the charge, for rds_rust_pin_uncharge()
  * @pages: number of pages

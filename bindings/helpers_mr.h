@@ -12,6 +12,7 @@ struct rds_rust_pin_charge {
 	unsigned long pages;
 };
 
+bool rds_rust_may_pin(void);
 int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages);
 void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge);
 long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable,

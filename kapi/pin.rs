@@ -72,6 +72,16 @@ fn pages_of(address: u64, len: u64) -> Option<u64> {
 }
 
 impl PinnedMemory {
+    /// Returns `true` if the calling process may lock any memory.
+    ///
+    /// # Context
+    ///
+    /// Process context of a program.
+    pub(crate) fn is_permitted() -> bool {
+        // SAFETY: The function has no requirements.
+        unsafe { bindings::rds_rust_may_pin() }
+    }
+
     /// Pins memory of the calling process. `writable` means that a device writes to it.
     ///
     /// # Errors

@@ -120,6 +120,13 @@ impl Area {
         (first, (second.bytes > 0).then_some(second))
     }
 
+    /// Returns `true` if the area, or its last page, does not end before the last address.
+    pub(crate) fn wraps(&self, page_size: u64) -> bool {
+        let end = self.address.checked_add(self.bytes);
+        end.and_then(|end| end.checked_next_multiple_of(page_size))
+            .is_none()
+    }
+
     /// Returns the number of pages that the area touches, or `None` if it is empty or wraps around.
     pub(crate) fn pages(&self, page_size: u64) -> Option<u64> {
         let last = self.address.checked_add(self.bytes.checked_sub(1)?)?;

@@ -47,6 +47,18 @@ fn regions() {
 }
 
 #[test]
+fn areas_that_wrap_around() {
+    let wraps = |address, bytes| Area { address, bytes }.wraps(4096);
+    assert!(!wraps(0, 0));
+    assert!(!wraps(4096, 1 << 32));
+    assert!(!wraps(u64::MAX - 8191, 4096));
+    // The area does not wrap around, but the end of its last page does.
+    assert!(wraps(u64::MAX - 8191, 4097));
+    assert!(wraps(u64::MAX, 1));
+    assert!(wraps(4096, u64::MAX));
+}
+
+#[test]
 fn pages() {
     let pages = |address, bytes| Area { address, bytes }.pages(4096);
     assert_eq!(pages(0, 0), None);

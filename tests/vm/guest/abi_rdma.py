@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import re
+import resource
 import select
 import socket
 import struct
@@ -30,7 +31,7 @@ from rds import SOL_RDS, Sock, counters
 
 HOW, *ADDRESSES = sys.argv[1:4]
 del sys.argv[1:4]
-PAGE, ALL = 4096, (1 << 64) - 1
+PAGE, ALL, NOBODY = 4096, (1 << 64) - 1, 65534
 REMOTE_COMPLETE, UNKNOWN = 0x80, 1 << 40
 RECVERR = 5
 # Types of service, each with its own connections: a connection on which C RDS has forgotten a
@@ -487,6 +488,14 @@ def registrations():
         }
         for name, how in asked.items():
             out[name] = answer(e.owner, how.pop("address", memory.base), how.pop("length", PAGE), **how)
+        before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, before[1]))
+        os.seteuid(NOBODY)
+        for name, length in (("a page", PAGE), ("no bytes", 0), ("too many bytes", 258 * PAGE), ("4 GiB", 1 << 32),
+                             ("wraps", ALL)):
+            out[f"{name}, nothing may be locked"] = answer(e.owner, memory.base, length)
+        os.seteuid(0)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
         with Sock(None, CALL_TIMEOUT) as s:
             out["unbound"] = answer(s, memory.base, PAGE)
         with Sock(("127.0.0.1", 0), CALL_TIMEOUT) as s:
