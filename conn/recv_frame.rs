@@ -78,7 +78,7 @@ impl RecvFrame<'_> {
     #[inline]
     pub(super) fn into_buf(self) -> Option<RecvBuf> {
         match self {
-            Self::Dma { buf, .. } | Self::Stream { buf, .. } => buf.take().map(RecvBuf::Dma),
+            Self::Dma { buf, .. } | Self::Stream { buf, .. } => buf.take().map(RecvBuf::Pooled),
         }
     }
 

@@ -62,9 +62,9 @@ use kernel::{
     }, //
 };
 
-/// Period of the checks of deep receive rings, in milliseconds.
+/// Period of the checks of deep receive rings.
 const PERIOD_MS: u32 = 2000;
-/// Delay of a check that an endpoint needs before the period ends, in milliseconds.
+/// Delay of a check that an endpoint needs before the period ends.
 const SOON_MS: u32 = 20;
 
 /// A device that connections can use.

@@ -36,8 +36,8 @@ pub(crate) fn may_print(about: About) -> bool {
     unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
 }
 
-/// Length of the windows in which messages of a connection are counted, in nanoseconds.
-const WINDOW: u64 = 5_000_000_000;
+/// Length of the windows in which messages of a connection are counted.
+const WINDOW_NS: u64 = 5_000_000_000;
 
 /// Maximum number of messages of one kind about a connection in one window.
 const PER_WINDOW: u64 = 10;
@@ -72,7 +72,7 @@ impl LogLimit {
 
 /// Returns the state of a limit after one more message. `None` if the message is not permitted.
 pub(crate) fn counted(state: u64, now: u64, about: About) -> Option<u64> {
-    let window = now.wrapping_div(WINDOW) << u32::BITS;
+    let window = now.wrapping_div(WINDOW_NS) << u32::BITS;
     let counts = match state & !COUNTS == window {
         true => state & COUNTS,
         false => 0,

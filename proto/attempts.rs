@@ -31,7 +31,7 @@ pub(crate) const MOST_REPEATED: usize = MOST / 2;
 /// Number of first ones among these, if only peers may need them.
 pub(crate) const MOST_ASKED: usize = MOST - MOST_REPEATED;
 
-/// Range of the delay in milliseconds.
+/// Range of the delay.
 const SHORTEST_DELAY_MS: usize = 10;
 const LONGEST_DELAY_MS: usize = 60_000;
 

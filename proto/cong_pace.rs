@@ -9,8 +9,8 @@
 //! A few rounds may follow each other at once. So the port of a slow reader is announced without
 //! delay, although the timers of many kernels are coarser than a millisecond.
 
-/// Average time between two rounds, in nanoseconds.
-const INTERVAL: u64 = 1_000_000;
+/// Average time between two rounds.
+const INTERVAL_NS: u64 = 1_000_000;
 
 /// Number of rounds that may begin at once after a quiet time.
 pub(crate) const BURST: u64 = 8;
@@ -41,7 +41,7 @@ impl MapPace {
 
     /// Counts a round that begins now.
     pub(crate) fn begin(&mut self, now: u64) {
-        let earliest = now.saturating_sub((BURST - 1) * INTERVAL);
-        self.next = self.next.max(earliest).saturating_add(INTERVAL);
+        let earliest = now.saturating_sub((BURST - 1) * INTERVAL_NS);
+        self.next = self.next.max(earliest).saturating_add(INTERVAL_NS);
     }
 }

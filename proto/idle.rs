@@ -31,9 +31,9 @@ use super::{
 /// Longest time for which a connection that was never used stays.
 const UNUSED_SECS: u32 = 60;
 
-/// Time in nanoseconds after which a queue pair that could not deliver an acknowledgement has
-/// failed. Checks may follow each other sooner. A queue pair retries for one to four seconds.
-const SETTLED: u64 = 5 * SECOND;
+/// Time after which a queue pair that could not deliver an acknowledgement has failed. Checks may
+/// follow each other sooner. A queue pair retries for one to four seconds.
+const SETTLED_NS: u64 = 5 * SECOND;
 
 /// Idle times after which connections are closed and forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub(crate) struct IdleTracker {
     marks: Unchanged<IdleProgress>,
     /// Monotonic time in nanoseconds since which all that has arrived is acknowledged.
     acknowledged: Option<u64>,
-    /// The connection was still up [`SETTLED`] after that, so the peer has the acknowledgement.
+    /// The connection was still up [`SETTLED_NS`] after that, so the peer has the acknowledgement.
     settled: bool,
 }
 
@@ -190,7 +190,7 @@ impl IdleTracker {
                 self.acknowledged = Some(now);
                 return IdleDecision::Acknowledge;
             };
-            self.settled |= now.saturating_sub(since) >= SETTLED;
+            self.settled |= now.saturating_sub(since) >= SETTLED_NS;
         }
         if snapshot.pending {
             return IdleDecision::Keep;

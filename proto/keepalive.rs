@@ -34,17 +34,16 @@ const SHORTEST_SECS: u32 = 4;
 /// Longest time between two checks. A changed limit takes effect within this time.
 const LONGEST_PERIOD_MS: u32 = 4000;
 
-/// Time in nanoseconds for which a device need not complete anything during an operation. An
-/// operation may take two minutes, unless `net.rds.ib.completion_timeout_secs` says otherwise.
-const OPERATION: u64 = 150 * SECOND;
+/// Time for which a device need not complete anything during an operation. An operation may take
+/// two minutes, unless `net.rds.ib.completion_timeout_secs` says otherwise.
+const OPERATION_NS: u64 = 150 * SECOND;
 
 /// Bytes that a peer's device may have to transfer for operations on this node's memory. With
 /// default settings C RDS posts 256 operations of 1 MiB, and this module posts 126.
 const POSTED: u64 = 256 << 20;
 
-/// Shortest time for operations of peers, in nanoseconds. A port of 1 Gbit/s needs a little more
-/// for [`POSTED`].
-const SHORTEST_OPERATIONS: u64 = 2 * SECOND;
+/// Shortest time for operations of peers. A port of 1 Gbit/s needs a little more for [`POSTED`].
+const SHORTEST_OPERATIONS_NS: u64 = 2 * SECOND;
 
 /// Returns the time in nanoseconds for which the answers of `peers` may be delayed by their
 /// operations on this node's memory. The peers share a port of `mbits` Mbit/s; 0 if its speed is
@@ -58,7 +57,9 @@ pub(crate) fn time_for_operations(mbits: u32, peers: usize) -> u64 {
     microseconds
         .saturating_mul(1000)
         .checked_div(u64::from(mbits))
-        .map_or(OPERATION, |time| time.clamp(SHORTEST_OPERATIONS, OPERATION))
+        .map_or(OPERATION_NS, |time| {
+            time.clamp(SHORTEST_OPERATIONS_NS, OPERATION_NS)
+        })
 }
 
 /// Maximum number of doublings of the limit.
@@ -174,7 +175,7 @@ impl Stage {
     fn may_be_behind_operations(self, snapshot: &LinkSnapshot) -> u64 {
         let is_outstanding = matches!(self, Self::Queued(_) | Self::Posted(_));
         if is_outstanding && snapshot.activity.operates {
-            OPERATION
+            OPERATION_NS
         } else if self != Self::NotSent && snapshot.activity.offers {
             snapshot.activity.offers_for
         } else {

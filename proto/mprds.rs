@@ -46,8 +46,8 @@ use super::{
 };
 use core::num::NonZeroU32;
 
-/// Time in nanoseconds between two probes.
-const PERIOD: u64 = SECOND;
+/// Time between two probes.
+const PERIOD_NS: u64 = SECOND;
 
 /// Maximum number of probes on a link, apart from those with a larger number.
 const PROBES: u8 = 5;
@@ -240,7 +240,7 @@ impl Mprds {
 
     /// Notes that the first path has a link. `accepted`: the peer has connected.
     pub(crate) fn up(&mut self, now: u64, accepted: bool) {
-        let delay = if accepted { 0 } else { PERIOD };
+        let delay = if accepted { 0 } else { PERIOD_NS };
         self.link.probes = Some((PROBES, now.saturating_add(delay)));
     }
 
@@ -374,7 +374,7 @@ impl Mprds {
             return false;
         }
         let left = if grows { left } else { left.saturating_sub(1) };
-        self.link.probes = Some((left, now.saturating_add(PERIOD)));
+        self.link.probes = Some((left, now.saturating_add(PERIOD_NS)));
         self.link.wanted = number;
         true
     }

@@ -15,21 +15,21 @@ use super::{
     SECOND, //
 };
 
-/// Time in nanoseconds for which programs that read, or the kernel, may free memory.
-const SHORT_WAIT: u64 = SECOND;
+/// Time for which programs that read, or the kernel, may free memory.
+const SHORT_WAIT_NS: u64 = SECOND;
 
 /// The same while no buffer is found for any reason, and the next connection could use a pool of
 /// smaller fragments. Programs may read at any time. It is also the time for which sends may get on
 /// with few buffers.
-const LONG_WAIT: u64 = 30 * SECOND;
+const LONG_WAIT_NS: u64 = 30 * SECOND;
 
-/// Minimum time in nanoseconds between two connections of a device that are given up so that others
-/// get their memory.
-const INTERVAL: u64 = SECOND;
+/// Minimum time between two connections of a device that are given up so that others get their
+/// memory.
+const INTERVAL_NS: u64 = SECOND;
 
 /// The same if the next connection gets other memory, in small pieces. Its peer connects again at
 /// once.
-const SMALL_INTERVAL: u64 = SECOND / 50;
+const SMALL_INTERVAL_NS: u64 = SECOND / 50;
 
 /// Reason why there is no buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +108,9 @@ impl Starvation {
         }
         let is_large = fragment != FragmentSize::K4;
         let lacks_pieces = is_large && why == Shortage::NoMemory;
-        let starved = self.starved.lasts(true, now, LONG_WAIT);
-        let no_memory = self.no_memory.lasts(lacks_pieces, now, SHORT_WAIT);
-        let partial = self.partial.lasts(partial, now, SHORT_WAIT);
+        let starved = self.starved.lasts(true, now, LONG_WAIT_NS);
+        let no_memory = self.no_memory.lasts(lacks_pieces, now, SHORT_WAIT_NS);
+        let partial = self.partial.lasts(partial, now, SHORT_WAIT_NS);
         (is_large && starved) || no_memory || partial
     }
 }
@@ -176,8 +176,8 @@ impl SendStarvation {
             }
         };
         let may_return = check.due && check.done < posted;
-        let starved = self.starved.lasts(true, now, LONG_WAIT);
-        let stuck = self.stuck.lasts(!may_return, now, SHORT_WAIT);
+        let starved = self.starved.lasts(true, now, LONG_WAIT_NS);
+        let stuck = self.stuck.lasts(!may_return, now, SHORT_WAIT_NS);
         starved || stuck
     }
 }
@@ -191,7 +191,7 @@ impl SendStarvation {
 pub(crate) const fn next_give_up(now: u64, spent: u64, in_small_pieces: bool) -> u64 {
     let begin = now.saturating_add(spent);
     begin.saturating_add(match in_small_pieces {
-        true => SMALL_INTERVAL,
-        false => INTERVAL,
+        true => SMALL_INTERVAL_NS,
+        false => INTERVAL_NS,
     })
 }

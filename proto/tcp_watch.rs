@@ -17,8 +17,8 @@ use super::{
     SECOND, //
 };
 
-/// Time in nanoseconds in which the first frame, and the next one of a message, have to arrive.
-const LONGEST_PAUSE: u64 = 60 * SECOND;
+/// Time in which the first frame, and the next one of a message, have to arrive.
+const LONGEST_PAUSE_NS: u64 = 60 * SECOND;
 
 /// State of the TCP of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,6 @@ impl TcpWatch {
             return false;
         }
         let pause = self.frames.observe(signs.frames, now);
-        pause.is_some_and(|pause| pause >= LONGEST_PAUSE)
+        pause.is_some_and(|pause| pause >= LONGEST_PAUSE_NS)
     }
 }

@@ -12,8 +12,8 @@ use crate::{
 
 /// Memory of a frame that has arrived. Dropping it returns the memory to its transport.
 pub(crate) enum RecvBuf {
-    /// A receive buffer of an RDMA device, with a header and the payload behind it.
-    Dma(BufMut),
+    /// A buffer of a pool, with a header and the payload behind it.
+    Pooled(BufMut),
 }
 
 impl RecvBuf {
@@ -21,7 +21,7 @@ impl RecvBuf {
     #[inline]
     pub(super) fn payload(&self, len: usize) -> &[u8] {
         match self {
-            Self::Dma(buf) => {
+            Self::Pooled(buf) => {
                 let end = Header::LEN.saturating_add(len);
                 buf.bytes().get(Header::LEN..end).unwrap_or(&[])
             }
@@ -32,7 +32,7 @@ impl RecvBuf {
     #[inline]
     pub(super) fn true_size(&self) -> usize {
         match self {
-            Self::Dma(buf) => buf.true_size(),
+            Self::Pooled(buf) => buf.true_size(),
         }
     }
 }
