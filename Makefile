@@ -127,7 +127,7 @@ install-source:
 # cargo.
 programs:
 	@cargo build --quiet --locked --release --manifest-path tools/Cargo.toml --target-dir build/tools \
-		-p rds-info -p rds-ping -p rds-stress
+		-p rds-info -p rds-ping -p rds-stress -p rds-verify
 	@$(MAKE) --no-print-directory pages
 
 pages:

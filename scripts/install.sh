@@ -18,14 +18,14 @@ root=${root%/}
 [[ $root != *[[:space:]]* ]] || die "DESTDIR=$root has a space in it, which the kernel's build cannot have"
 
 prefix=${PREFIX:-/usr/local}
-programs=(rds-info rds-ping rds-stress)
+programs=(rds-info rds-ping rds-stress rds-verify)
 page=share/man/man7/rds_rust.7
 # The output of "make programs".
 made=${PROGRAMS:-$TOP/build}
 binaries=$made/tools/release
 share=$made/share
 # Files for other programs, below the prefix's share/rds-rust/, and their folders here.
-extras=(tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py}
+extras=(tools/two-hosts.sh tools/wireshark/rds.lua examples/monitoring/{rds.rules.yml,rds-metrics.service,rds-metrics.timer,sos_rds.py}
 	tools/bpftrace/rds-{congestion,cpus,drops,latency,rdma-latency,rdma-rate,sizes,stalls,steps,throughput}.bt)
 
 # dist_files: lists the paths below dist/, which are also those below /usr/lib.
@@ -41,6 +41,9 @@ install_files() {
 	install -D -m 644 "$TOP/Documentation/rds_rust.7" "$root$prefix/$page"
 }
 
+# copy FILE TO: installs a file of the source tree, as executable as it is there.
+copy() { install -D -m "$([ -x "$TOP/$1" ] && echo 755 || echo 644)" "$TOP/$1" "$2"; }
+
 install_programs() {
 	local program file
 	for program in "${programs[@]}"; do
@@ -51,7 +54,7 @@ install_programs() {
 		install -D -m 644 "$share/$file" "$root$prefix/share/$file"
 	done
 	for file in "${extras[@]}"; do
-		install -D -m 644 "$TOP/$file" "$root$prefix/share/rds-rust/${file##*/}"
+		copy "$file" "$root$prefix/share/rds-rust/${file##*/}"
 	done
 }
 
@@ -61,7 +64,7 @@ install_source() {
 	to=$root/usr/src/rds-rust-$(<"$TOP/VERSION")
 	rm -rf "$to"
 	while read -r path; do
-		install -D -m "$([ -x "$TOP/$path" ] && echo 755 || echo 644)" "$TOP/$path" "$to/$path"
+		copy "$path" "$to/$path"
 	done < <(cd "$TOP" && find COPYING Kbuild Kconfig LICENSES Makefile VERSION af_rds bindings cm cong conn dist dkms.conf \
 		ib_transport kapi loop_transport msg params.rs proto rdma_mem rds_core.rs recv_pool \
 		socket stats tcp_transport trace.rs uapi \

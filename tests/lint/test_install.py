@@ -12,8 +12,8 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 RELEASE = "7.2.99-test"
 CONFIGURED = ("modprobe.d/zz-rds_rust.conf", "modules-load.d/rds_rust.conf", "sysctl.d/rds_rust.conf")
-PROGRAMS = ("rds-info", "rds-ping", "rds-stress")
-EXTRAS = {"rds.lua", "rds.rules.yml", "rds-metrics.service", "rds-metrics.timer", "sos_rds.py",
+PROGRAMS = ("rds-info", "rds-ping", "rds-stress", "rds-verify")
+EXTRAS = {"two-hosts.sh", "rds.lua", "rds.rules.yml", "rds-metrics.service", "rds-metrics.timer", "sos_rds.py",
           *(x.name for x in (TOP / "tools/bpftrace").iterdir())}
 PAGE = "usr/local/share/man/man7/rds_rust.7"
 # A Makefile with the actions of the kernel's for a module outside its tree.
@@ -152,6 +152,7 @@ def test_tools_that_were_built(prefix, machine):
         assert (top / f"share/man/man1/{name}.1").read_text() == name
         assert (top / f"share/bash-completion/completions/{name}").read_text() == name
     assert {x.name for x in (top / "share/rds-rust").iterdir()} == EXTRAS
+    assert os.access(top / "share/rds-rust/two-hosts.sh", os.X_OK)
     machine.make("uninstall", PREFIX=prefix)
     assert not (top / "share/rds-rust").exists()
     assert files(machine.root) == before

@@ -11,7 +11,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 BY_HAND = TOP / "Documentation/rds_rust.7"
-TOOLS = ("rds-info", "rds-ping", "rds-stress")
+TOOLS = ("rds-info", "rds-ping", "rds-stress", "rds-verify")
 # A generated page has no date, as the date of a build means nothing.
 KNOWN = re.compile(r'missing date, using "": TH')
 
@@ -37,13 +37,26 @@ def test_page_by_hand():
     assert complaints(BY_HAND) == []
 
 
+def pages_of(tool, share):
+    """Returns the pages of a tool, and of its subcommands."""
+    return sorted((share / "man/man1").glob(f"{tool}*.1"))
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_page_that_is_made(tool, share):
-    page = share / f"man/man1/{tool}.1"
-    assert complaints(page) == []
-    text = page.read_text()
-    for section in ("NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "NOTES"):
-        assert f"\n.SH {section}\n" in text
+    pages = pages_of(tool, share)
+    assert pages
+    for page in pages:
+        assert complaints(page) == []
+        text = page.read_text()
+        for section in ("NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "NOTES"):
+            assert f"\n.SH {section}\n" in text
+
+
+def test_pages_of_subcommands(share):
+    """The page of a tool names those of its subcommands, and no other."""
+    named = re.findall(r"(rds-verify-\w+)\(1\)", (share / "man/man1/rds-verify.1").read_text().replace("\\", ""))
+    assert named and {x.stem for x in pages_of("rds-verify", share)} == {"rds-verify", *named}
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -53,7 +66,7 @@ def test_options(tool, share):
     fields = re.findall(r"#\[arg\((?=[^]]*\blong\b(?! =))(?![^]]*\bhide\b)[^]]*\)\]\s+(?:pub\(crate\) )?(\w+):", source)
     assert len(fields) > 4
     for option in (x.replace("_", "-") for x in fields):
-        assert f"--{option}" in (share / f"man/man1/{tool}.1").read_text().replace("\\", "")
+        assert f"--{option}" in "".join(x.read_text() for x in pages_of(tool, share)).replace("\\", "")
         assert f"--{option}" in (share / f"bash-completion/completions/{tool}").read_text()
         assert f"--{option}" in (share / f"zsh/site-functions/_{tool}").read_text()
         assert f"-l {option}" in (share / f"fish/vendor_completions.d/{tool}.fish").read_text()

@@ -85,6 +85,57 @@ def test_a_disturbance(run, tmp_path):
     assert done.returncode == 1
 
 
+# An address on the interface of the file `at`, with what the script asks and does.
+IP = """#!/bin/sh
+echo "ip $*" >>"{folder}/asked"
+at=$(cat "{folder}/at")
+case "$*" in
+"-o addr show to {here}" | "-o addr show dev $at to {here}") echo "2: $at inet {here}/24 scope global $at" ;;
+"addr del {here}/24 dev $at") echo nowhere >"{folder}/at" ;;
+"addr add {here}/24 dev "*) echo "$5" >"{folder}/at" ;;
+"link set "*) ;;
+esac
+"""
+
+
+@pytest.fixture
+def interfaces(tmp_path, run):
+    """Replaces the commands for interfaces of the host. Yields a function that returns changes."""
+    for name, text in {"ip": IP.format(folder=tmp_path, here=HERE), "arping": "#!/bin/sh\n",
+                       "sleep": "#!/bin/sh\n"}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "at").write_text("eth0\n")
+    asked = tmp_path / "asked"
+    return lambda: [x for x in asked.read_text().splitlines() if " show " not in x]
+
+
+def test_an_interface_goes_down_and_up(run, interfaces):
+    _, report, _ = run("-l", "eth7")
+    assert interfaces() == ["ip link set eth7 down", "ip link set eth7 up"]
+    assert "PASS  disturbance -l eth7" in report
+    assert "PASS  traffic after disturbance -l eth7" in report
+
+
+def test_an_address_moves_and_returns(run, interfaces):
+    _, report, _ = run("-f", "eth7")
+    assert interfaces() == [f"ip addr {how} {HERE}/24 dev {netdev}" for how, netdev in (
+        ("del", "eth0"), ("add", "eth7"), ("del", "eth7"), ("add", "eth0"))]
+    assert "PASS  disturbance -f eth7" in report
+
+
+def test_an_address_that_is_nowhere(run, interfaces, tmp_path):
+    (tmp_path / "at").write_text("\n")
+    _, report, _ = run("-f", "eth7")
+    assert [x for x in report if x.startswith("FAIL")] == ["FAIL  disturbance -f eth7 (status 1)"]
+
+
+def test_a_driver_of_no_adapter(run):
+    """The number is that of no PCI device."""
+    _, report, _ = run("-u", "ffff:ff:1f.7")
+    assert [x for x in report if x.startswith("FAIL")] == ["FAIL  disturbance -u ffff:ff:1f.7 (status 1)"]
+
+
 @pytest.mark.parametrize("arguments", ((), ("-z",), ("-n",)))
 def test_a_wrong_command_line(arguments):
     done = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, check=False)

@@ -45,16 +45,20 @@ fn run(args: Vec<OsString>) -> Result<()> {
 }
 
 /// Returns the commands of the tools for users of RDS.
-fn commands() -> [Command; 3] {
+fn commands() -> [Command; 4] {
     [
         rds_info::command(),
         rds_ping::command(),
         rds_stress::command(),
+        rds_verify::command(),
     ]
 }
 
 fn write(mut command: Command, dir: &Path) -> Result<()> {
     let name = command.get_name().to_owned();
+    // There is no page of `help`. The call gives the other subcommands the names of their pages.
+    let mut documented = command.clone().disable_help_subcommand(true);
+    documented.build();
     for (shell, place) in SHELLS {
         let place = dir.join(place);
         make_dir(&place)?;
@@ -67,8 +71,12 @@ fn write(mut command: Command, dir: &Path) -> Result<()> {
     }
     let place = dir.join("man/man1");
     make_dir(&place)?;
-    let path = place.join(format!("{name}.1"));
-    fs::write(&path, page::of(command)?).with_context(|| format!("cannot write {}", path.display()))
+    for command in documented.get_subcommands().chain([&documented]) {
+        let path = place.join(format!("{}.1", page::name_of(command)));
+        fs::write(&path, page::of(command.clone())?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn make_dir(path: &Path) -> Result<()> {
@@ -83,7 +91,7 @@ mod tests {
     fn each_tool_has_a_page_and_completions() {
         let dir = std::env::temp_dir().join(format!("rds-pages-{}", std::process::id()));
         run(vec![dir.clone().into()]).unwrap();
-        for name in ["rds-info", "rds-ping", "rds-stress"] {
+        for name in ["rds-info", "rds-ping", "rds-stress", "rds-verify"] {
             for path in [
                 format!("man/man1/{name}.1"),
                 format!("bash-completion/completions/{name}"),

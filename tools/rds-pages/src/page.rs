@@ -12,12 +12,19 @@ use clap_mangen::Man;
 const EXAMPLES: &str = "Examples:";
 const STATUS: &str = "The exit status is ";
 
+/// Returns the name of a page: that of the tool, with that of the subcommand.
+pub(crate) fn name_of(command: &Command) -> &str {
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
+}
+
 pub(crate) fn of(command: Command) -> Result<Vec<u8>> {
     let notes = command
         .get_after_help()
         .map(ToString::to_string)
         .unwrap_or_default();
-    let name = command.get_name().to_owned();
+    let name = name_of(&command).to_owned();
     let version = command.get_version().unwrap_or_default();
     // The page has no date, as the date of a build means nothing.
     let mut page = format!(
@@ -25,11 +32,15 @@ pub(crate) fn of(command: Command) -> Result<Vec<u8>> {
          .TH {name} 1 \"\" \"{name} {version}\" \"Reliable Datagram Sockets\"\n"
     )
     .into_bytes();
+    let has_subcommands = command.has_subcommands();
     let man = Man::new(command);
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut page)?;
+    }
     let mut rest = sections(&notes);
     rest.extend([see_also(&name)]);
     rest.to_writer(&mut page)?;
@@ -75,7 +86,12 @@ fn lines(roff: &mut Roff, paragraph: &str) {
 }
 
 fn see_also(name: &str) -> Roff {
-    let pages = ["rds-info (1)", "rds-ping (1)", "rds-stress (1)"];
+    let pages = [
+        "rds-info (1)",
+        "rds-ping (1)",
+        "rds-stress (1)",
+        "rds-verify (1)",
+    ];
     let mut roff = Roff::default();
     roff.control("SH", ["SEE ALSO"]);
     for page in pages.into_iter().filter(|x| !x.starts_with(name)) {
@@ -115,7 +131,9 @@ mod tests {
     fn other_pages_are_named() {
         let page = page("");
         assert!(
-            page.contains(".BR rds-info (1),\n.BR rds-stress (1),\n.BR rds_rust (7)"),
+            page.contains(
+                ".BR rds-info (1),\n.BR rds-stress (1),\n.BR rds-verify (1),\n.BR rds_rust (7)"
+            ),
             "{page}"
         );
         assert!(!page.contains(".BR rds-ping"));

@@ -46,7 +46,8 @@ memory without limit.";
 
 /// Sends RDS messages of known content, and verifies every byte and the order where they arrive
 #[derive(Parser, Debug)]
-#[command(version, after_help = EXAMPLES, after_long_help = EXAMPLES, long_about = ABOUT_STREAMS)]
+#[command(version, propagate_version = true, after_help = EXAMPLES, after_long_help = EXAMPLES,
+          long_about = ABOUT_STREAMS)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) role: Role,
@@ -126,8 +127,8 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) tos: Option<u8>,
 
-    /// Use only this transport
-    #[arg(long)]
+    /// Use only this transport: `rdma` or `tcp`
+    #[arg(long, hide_possible_values = true)]
     pub(crate) transport: Option<TransportArg>,
 }
 
