@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .PHONY: help demo test test-fast test-long costs test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
 	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
 	setup setup-build bench \
-	bench-pool bench-scaling bench-sharing
+	bench-pool bench-scaling bench-sharing plot
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
@@ -51,6 +51,7 @@ help:
 	@echo '                   the cost of 1 to 1,000 connections on one node'
 	@echo '  make bench-sharing'
 	@echo '                   the cache lines that operations on two processors share'
+	@echo '  make plot        a picture of the results of make bench or make bench-scaling: IN=results.json OUT=picture.svg'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make install     install the module that was built with the same KDIR; DESTDIR=DIR to make a package'
 	@echo '  make uninstall   remove it'
@@ -169,6 +170,10 @@ bench-sharing: override FLAVOR := release
 bench-sharing: modules build/tools/insnlines.so
 	@$(PYTHON) scripts/bench_sharing.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
 		$(if $(OUT),--out='$(OUT)') $(if $(STRICT),--strict)
+
+# Without IN, draws the pictures of the documentation again.
+plot: setup
+	@$(PYTHON) scripts/plot.py $(if $(IN),'$(IN)' $(if $(OUT),'$(OUT)'))
 
 # A plugin for QEMU, which records the executed instructions.
 build/tools/insntrace.so: scripts/insntrace/trace.c scripts/insntrace/code.h | setup
