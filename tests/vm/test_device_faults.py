@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from faulty_device import CM_MESSAGES, fault, knob
+from probes import Probes
 from rdsvm import hardware
 from rdsvm.cluster import PAIR, must
-from traffic import Streams, counters, exchange, new_devices, ping, times_up, under_load, wait_for
+from traffic import (counters, exchange, new_devices, ping, times_up, under_load, wait_for,
+                     wait_until)
 
 # The debug kernel takes several minutes.
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.long]
@@ -66,10 +68,12 @@ def test_traffic(faulty, tools, guest, row):
     node = faulty
     ping(tools, node, PAIR[1], PAIR[0])
     before, found = times_up(node, *PAIR), counters(node, guest)["ib_completion_out_of_order"]
+    overtook = knob(node, "overtook")
     with fault(node, row.fault, row.times, row.skip, **row.settings) as seen:
         exchange(tools, *ends_of(node), count=200)
         occurred = seen()
     assert occurred == row.times if row.times > 0 else occurred > 0
+    assert (knob(node, "overtook") > overtook) == ("turned" in row.settings)
     if row.ends is not None:
         assert (times_up(node, *PAIR) != before) == row.ends
     assert counters(node, guest)["ib_completion_out_of_order"] - found == row.out_of_order
@@ -93,6 +97,11 @@ FLUSH = [
     FlushRow("poison"),
     FlushRow("late_flush", settings={"late_ms": 300}),
     FlushRow("lose_flush", unflushed=True),
+    FlushRow("scribble"),
+    # The connection ends with queue pairs and regions whose calls take long.
+    FlushRow("slow_qp", settings={"late_ms": 300}),
+    # The first attempt fails.
+    FlushRow("create_qp", 1),
     # The CM tries it first, to disconnect.
     FlushRow("modify_qp", 2, unflushed=True),
 ]
@@ -134,6 +143,22 @@ def test_messages_of_the_cm(faulty, tools, guest, how, kind):
     ping(tools, node, PAIR[1], PAIR[0])
 
 
+@pytest.mark.parametrize("how", ("drop", "delay", "double"))
+def test_rejections_of_the_cm(faulty, tools, how):
+    """Both ends ask for the connection at the same time, so one request is rejected."""
+    node = faulty
+    node.forget()
+    with fault(node, "cm_delay", 2, cm_attribute=CM_MESSAGES["REQ"], late_ms=2000) as crossed:
+        pings = [node.start([tools / "rds-ping", "-I", one, "-c", 3, "-i", "10ms", "-W", 60, other])
+                 for one, other in (PAIR, PAIR[::-1])]
+        wait_until(lambda: crossed() == 2)
+        with fault(node, f"cm_{how}", 1, cm_attribute=CM_MESSAGES["REJ"], late_ms=300) as rejected:
+            for x in pings:
+                assert "3 sent, 3 received" in x.wait(120).out
+            wait_until(lambda: rejected() == 1)
+    exchange(tools, *ends_of(node), count=50)
+
+
 @pytest.mark.way("translated")
 @pytest.mark.parametrize("case,times,told", (("reg_mr", 1, "registered"), ("reg_mr", 4, "EIO"), ("local_inv", 1, "ok")))
 def test_regions(faulty, guest, case, times, told):
@@ -142,13 +167,24 @@ def test_regions(faulty, guest, case, times, told):
     assert result.out.strip() == told
 
 
-def test_fatal_event(faulty, tools):
-    """The event alone ends nothing: the driver decides whether it removes the device."""
+@pytest.mark.way("translated")
+def test_slow_regions(faulty, guest):
+    """Regions take a second to end, also while their device is removed. Nothing stays pinned."""
+    with fault(faulty, "slow_mr", late_ms=1000) as seen:
+        faulty.run(["python3", guest / "operate.py", 1, "transfers", "removed"], timeout=600)
+        assert seen() > 0
+
+
+def test_fatal_event(faulty, tools, guest):
+    """The event alone ends nothing: the driver decides whether it removes the device. The node asks
+    the RDMA CM about its addresses again."""
     node = faulty
     ping(tools, node, PAIR[1], PAIR[0])
     before = times_up(node, *PAIR)
-    streams = Streams(tools, *ends_of(node), count=200)
-    node.write_file("/sys/kernel/debug/rxe_faults/fatal", "rdsv0\n")
+    streams = under_load(tools, guest, *ends_of(node), node, "rdsv1", count=400)
+    with Probes(node, "rdma_bind_addr") as probes:
+        node.write_file("/sys/kernel/debug/rxe_faults/fatal", "rdsv0\n")
+        wait_until(lambda: probes.hits()[0] > 0)
     streams.finish()
     assert times_up(node, *PAIR) == before
 
@@ -177,6 +213,10 @@ def test_each_access_was_allowed(faulty, tools, guest):
     # Peers never access a bounce buffer.
     if node.dma != hardware.BOUNCED:
         node.run(["python3", guest / "operate.py", 1, "transfers"], timeout=600)
+        before = knob(node, "strict/regions")
+        node.run(["python3", guest / "operate.py", 1, "atomics"], timeout=600)
+        # Nothing else in these cases accesses a region.
+        assert knob(node, "strict/regions") > before
     # Messages that wait move to other buffers.
     streams = under_load(tools, guest, *ends_of(node), node, "rdsv1", count=400)
     new_devices(node, guest)

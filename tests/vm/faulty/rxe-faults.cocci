@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //
 // Calls the faults of rxe_faults.c at the places where an adapter fails: completions, posts, work
-// requests for regions, state changes of queue pairs, and messages of the connection manager. Has
+// requests for regions, queue pairs, regions that end, and messages of the connection manager. Has
 // rxe_strict.c check each access to memory. Gives the device of no bus the operations of
 // rxe_guarded.c.
 // Applies on top of configs/patches: scripts/faulty-device.sh.
@@ -47,30 +47,75 @@ expression err, qp, pkt, skb;
 +#include "rxe_faults.h"
 
 @ post @
-expression err, qp, wr, mask, length, rq, attr, rxe;
+expression err, qp, mask, attr, rxe;
 @@
-(
--	err = validate_send_wr(qp, wr, mask, length);
-+	err = rxe_fault_post_send(qp) ?: validate_send_wr(qp, wr, mask, length);
-|
 -	err = rxe_qp_chk_attr(rxe, qp, attr, mask);
 +	err = rxe_fault_modify(qp, attr, mask) ?: rxe_qp_chk_attr(rxe, qp, attr, mask);
-)
 
 @ depends on post @
-expression err, rq, wr;
+expression err;
+identifier qp, wr;
 @@
- rxe_post_recv(...)
+ rxe_post_send_kernel(struct rxe_qp *qp, const struct ib_send_wr *wr, ...)
  {
++	const struct ib_send_wr *first = wr;
+	<...
+-	err = post_one_send(qp, wr);
++	err = rxe_fault_post_send(qp, wr != first) ?: post_one_send(qp, wr);
+	...>
+ }
+
+@ depends on post @
+expression err, rq;
+identifier ibqp, wr;
+symbol qp;
+@@
+ rxe_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, ...)
+ {
++	const struct ib_recv_wr *first = wr;
 	<...
 -	err = post_one_recv(rq, wr);
-+	err = rxe_fault_post_recv(qp) ?: post_one_recv(rq, wr);
++	err = rxe_fault_post_recv(qp, wr != first) ?: post_one_recv(rq, wr);
 	...>
+ }
+
+@ depends on post @
+expression err, rxe, init;
+symbol qp;
+@@
+ rxe_create_qp(...)
+ {
+	<...
+-	err = rxe_qp_chk_init(rxe, init);
++	err = rxe_fault_create_qp(qp, init) ?: rxe_qp_chk_init(rxe, init);
+	...>
+ }
+
+@ depends on post @
+identifier mr;
+@@
+ rxe_dereg_mr(...)
+ {
+	...
++	rxe_fault_dereg_mr(mr);
+	if (atomic_read(&mr->num_mw) > 0) { ... }
+	...
  }
 
 @ depends on post @
 @@
  #include "rxe_hw_counters.h"
++#include "rxe_faults.h"
+
+@ flush @
+expression qp, wqe, err;
+@@
++	rxe_fault_flush_recv(qp, wqe);
+	err = flush_recv_wqe(qp, wqe);
+
+@ depends on flush @
+@@
+ #include "rxe_queue.h"
 +#include "rxe_faults.h"
 
 @ init @
@@ -111,6 +156,45 @@ symbol address;
 +	if (rxe_is_guarded(dma))
 +		return rxe_guarded_page(address);
 	domain = iommu_get_domain_for_dev(dma);
+
+@ depends on access @
+expression mr, addr;
+@@
+	mr->page_info[mr->nbuf].offset = addr & (PAGE_SIZE - 1);
++	rxe_strict_region(mr, mr->nbuf, addr);
+
+@ depends on access @
+identifier mr, index, info, page_offset, bytes, va;
+symbol dir;
+@@
+ rxe_mr_copy_xarray(struct rxe_mr *mr, ...)
+ {
+	<...
+	unsigned long index = rxe_mr_iova_to_index(...);
+	...
+	page_offset += info->offset;
+	bytes = min_t(...);
++	rxe_strict_region_access(mr, index, page_offset, bytes, dir == RXE_TO_MR_OBJ);
+	va = kmap_local_page(info->page);
+	...>
+ }
+
+@ depends on access @
+identifier mr, info;
+expression index, page_offset, found;
+@@
+ rxe_mr_do_atomic_op(struct rxe_mr *mr, ...)
+ {
+	<...
+	index = rxe_mr_iova_to_index(...);
+	info = &mr->page_info[index];
+	...
+	page_offset += info->offset;
++	rxe_strict_region_access(mr, index, page_offset, sizeof(u64), false);
++	rxe_strict_region_access(mr, index, page_offset, sizeof(u64), true);
+	found = info->page;
+	...>
+ }
 
 @ depends on access @
 @@

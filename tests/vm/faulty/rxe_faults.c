@@ -7,6 +7,7 @@
  * queue pairs of the kernel, so the connection manager keeps working.
  */
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/irq_work.h>
 #include <linux/timer.h>
 #include <rdma/ib_cm.h>
@@ -34,6 +35,10 @@ enum fault_name {
 	REG_MR,
 	LOCAL_INV,
 	MODIFY_QP,
+	CREATE_QP,
+	SLOW_QP,
+	SLOW_MR,
+	SCRIBBLE,
 	CM_DROP,
 	CM_DELAY,
 	CM_DOUBLE,
@@ -62,6 +67,10 @@ static struct {
 	[REG_MR].name = "reg_mr",
 	[LOCAL_INV].name = "local_inv",
 	[MODIFY_QP].name = "modify_qp",
+	[CREATE_QP].name = "create_qp",
+	[SLOW_QP].name = "slow_qp",
+	[SLOW_MR].name = "slow_mr",
+	[SCRIBBLE].name = "scribble",
 	[CM_DROP].name = "cm_drop",
 	[CM_DELAY].name = "cm_delay",
 	[CM_DOUBLE].name = "cm_double",
@@ -73,10 +82,12 @@ static struct {
 static struct dentry *folder;
 /* Index of the only device that fails. 0: all devices. */
 static u32 device;
-/* Delay of late completions and of messages of the connection manager. */
+/* Delay of late completions, slow calls, and messages of the connection manager. */
 static u32 late_ms = 20;
 /* Late completions come in another order: of the newest queue first, its receives before sends. */
 static u32 turned;
+/* Number of completions that came before an older one of another queue pair. */
+static atomic_t overtook;
 /* The device neither completes nor accepts anything. */
 static u32 dead;
 /* Attribute of the messages of the connection manager that fail, such as 0x10 for REQ. */
@@ -125,6 +136,8 @@ static DEFINE_TIMER(held_timer, release_held);
 
 static void release_one(struct held_cqe *one)
 {
+	if (list_first_entry(&held, struct held_cqe, list)->cqe.ibwc.qp != one->cqe.ibwc.qp)
+		atomic_inc(&overtook);
 	list_del(&one->list);
 	rxe_cq_post_now(one->cq, &one->cqe, one->solicited);
 	rxe_put(one->cq);
@@ -298,18 +311,19 @@ void rxe_fault_notify(struct rxe_cq *cq)
 
 /* Work requests */
 
-int rxe_fault_post_send(struct rxe_qp *qp)
+/* Requests that the device has accepted are before the one that fails. */
+int rxe_fault_post_send(struct rxe_qp *qp, bool behind)
 {
 	if (is_dead(qp))
 		return -EIO;
-	return may_fail(qp) && occurs(POST_SEND) ? -ENOMEM : 0;
+	return behind && may_fail(qp) && occurs(POST_SEND) ? -ENOMEM : 0;
 }
 
-int rxe_fault_post_recv(struct rxe_qp *qp)
+int rxe_fault_post_recv(struct rxe_qp *qp, bool behind)
 {
 	if (is_dead(qp))
 		return -EIO;
-	return may_fail(qp) && occurs(POST_RECV) ? -ENOMEM : 0;
+	return behind && may_fail(qp) && occurs(POST_RECV) ? -ENOMEM : 0;
 }
 
 /* Only moves to the error state fail. */
@@ -325,6 +339,38 @@ int rxe_fault_modify(struct rxe_qp *qp, const struct ib_qp_attr *attr, int mask)
 int rxe_fault_region(struct rxe_qp *qp, enum ib_wr_opcode opcode)
 {
 	return may_fail(qp) && occurs(opcode == IB_WR_REG_MR ? REG_MR : LOCAL_INV) ? -EINVAL : 0;
+}
+
+/* Objects */
+
+int rxe_fault_create_qp(struct rxe_qp *qp, const struct ib_qp_init_attr *init)
+{
+	if (init->qp_type != IB_QPT_RC || qp->is_user || !concerns(qp->ibqp.device))
+		return 0;
+	if (occurs(SLOW_QP))
+		msleep(late_ms);
+	return occurs(CREATE_QP) ? -ENOMEM : 0;
+}
+
+void rxe_fault_dereg_mr(struct rxe_mr *mr)
+{
+	if (mr->ibmr.type == IB_MR_TYPE_MEM_REG && concerns(mr->ibmr.device) && occurs(SLOW_MR))
+		msleep(late_ms);
+}
+
+void rxe_fault_flush_recv(struct rxe_qp *qp, struct rxe_recv_wqe *wqe)
+{
+	u8 bytes[HEADER_BYTES];
+
+	if (!may_fail(qp) || !occurs(SCRIBBLE))
+		return;
+	memset(bytes, 0xee, sizeof(bytes));
+	while (wqe->dma.resid) {
+		int size = min_t(int, wqe->dma.resid, sizeof(bytes));
+
+		if (WARN_ON_ONCE(copy_data(qp->pd, IB_ACCESS_LOCAL_WRITE, &wqe->dma, bytes, size, RXE_TO_MR_OBJ)))
+			return;
+	}
 }
 
 /* Messages of the connection manager */
@@ -438,6 +484,7 @@ void rxe_faults_init(void)
 	debugfs_create_u32("device", 0600, folder, &device);
 	debugfs_create_u32("late_ms", 0600, folder, &late_ms);
 	debugfs_create_u32("turned", 0600, folder, &turned);
+	debugfs_create_atomic_t("overtook", 0400, folder, &overtook);
 	debugfs_create_u32("dead", 0600, folder, &dead);
 	debugfs_create_u32("cm_attribute", 0600, folder, &cm_attribute);
 	debugfs_create_file("fatal", 0200, folder, NULL, &fatal_file);

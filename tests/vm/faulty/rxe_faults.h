@@ -8,8 +8,10 @@
 struct dentry;
 struct rxe_cq;
 struct rxe_cqe;
+struct rxe_mr;
 struct rxe_pkt_info;
 struct rxe_qp;
+struct rxe_recv_wqe;
 struct sk_buff;
 
 void rxe_faults_init(void);
@@ -20,11 +22,16 @@ int rxe_cq_post_now(struct rxe_cq *cq, struct rxe_cqe *cqe, int solicited);
 /* Calls the completion handler, possibly from a hard interrupt. */
 void rxe_fault_notify(struct rxe_cq *cq);
 
-/* Return an error of a work request, or 0. */
-int rxe_fault_post_send(struct rxe_qp *qp);
-int rxe_fault_post_recv(struct rxe_qp *qp);
+/* Return an error of a work request, or 0. behind: it is not the first of its chain. */
+int rxe_fault_post_send(struct rxe_qp *qp, bool behind);
+int rxe_fault_post_recv(struct rxe_qp *qp, bool behind);
 int rxe_fault_modify(struct rxe_qp *qp, const struct ib_qp_attr *attr, int mask);
 int rxe_fault_region(struct rxe_qp *qp, enum ib_wr_opcode opcode);
+int rxe_fault_create_qp(struct rxe_qp *qp, const struct ib_qp_init_attr *init);
+/* Delays the end of a region. Sleeps. */
+void rxe_fault_dereg_mr(struct rxe_mr *mr);
+/* Writes to the buffer of a receive before its flush is reported. */
+void rxe_fault_flush_recv(struct rxe_qp *qp, struct rxe_recv_wqe *wqe);
 
 /* Reasons of a violation. CALL: an argument of the DMA API is not that of the mapping. */
 enum rxe_violation { UNMAPPED, BEYOND, DIRECTION, OWNER, CALL, VIOLATIONS };
@@ -32,6 +39,9 @@ enum rxe_violation { UNMAPPED, BEYOND, DIRECTION, OWNER, CALL, VIOLATIONS };
 void rxe_strict_violate(enum rxe_violation what, u64 address, unsigned int size, bool writes);
 /* Checks an access to memory of the DMA API. */
 void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes);
+/* Notes the address of a page of a region, and checks an access at an offset in it. */
+void rxe_strict_region(struct rxe_mr *mr, u32 index, u64 address);
+void rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size, bool writes);
 void rxe_strict_init(struct dentry *folder);
 void rxe_strict_exit(void);
 

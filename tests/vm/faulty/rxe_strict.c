@@ -3,7 +3,8 @@
  * Checks that soft-RoCE accesses memory of the DMA API as an adapter may. The mappings of its device
  * are known from the kernel's tracepoints.
  *
- * - Each access is within one mapping, and in its direction.
+ * - Each access is within one mapping, and in its direction. This includes those of peers to a
+ *   region. Their atomics have to read and to write.
  * - The device owns each 64 bytes that it accesses: they were mapped, or synchronised for it later
  *   than for the CPU.
  * - With bounce buffers, or the copies of rxe_guarded.c, memory is poisoned that the CPU must not
@@ -18,6 +19,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/interval_tree.h>
 #include <linux/tracepoint.h>
+#include <linux/xarray.h>
 
 #include "rxe.h"
 #include "rxe_faults.h"
@@ -48,7 +50,9 @@ static struct rb_root_cached mappings = RB_ROOT_CACHED;
 static LIST_HEAD(ended);
 /* Protects both. */
 static DEFINE_SPINLOCK(mappings_lock);
-static atomic_t counts[VIOLATIONS], accesses, poisoned;
+static atomic_t counts[VIOLATIONS], accesses, poisoned, regions;
+/* Page numbers of the addresses of regions, by region_key(). The entry of a region that is gone stays. */
+static DEFINE_XARRAY_FLAGS(region_pages, XA_FLAGS_LOCK_BH);
 
 static bool is_checked(struct device *dev)
 {
@@ -182,6 +186,43 @@ void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size,
 		rxe_strict_violate(what, address, size, writes);
 }
 
+/* Each device numbers its regions from the start. */
+static unsigned long region_key(struct rxe_mr *mr, u32 index)
+{
+	return (unsigned long)mr->ibmr.device->index << 48 | (unsigned long)mr->elem.index << 24 | index;
+}
+
+/* Regions of user verbs have the pages of programs, and are not checked. */
+static bool is_checked_region(struct rxe_mr *mr)
+{
+	struct ib_device *device = mr->ibmr.device;
+
+	return mr->ibmr.type == IB_MR_TYPE_MEM_REG && !mr->umem && !ib_uses_virt_dma(device) &&
+	       is_checked(device->dma_device);
+}
+
+void rxe_strict_region(struct rxe_mr *mr, u32 index, u64 address)
+{
+	void *page = xa_mk_value(address >> PAGE_SHIFT);
+
+	if (is_checked_region(mr))
+		WARN_ON_ONCE(xa_is_err(xa_store_bh(&region_pages, region_key(mr, index), page, GFP_ATOMIC)));
+}
+
+void rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size, bool writes)
+{
+	void *page;
+
+	if (!is_checked_region(mr))
+		return;
+	atomic_inc(&regions);
+	page = xa_load(&region_pages, region_key(mr, index));
+	if (page)
+		rxe_strict_access(mr->ibmr.device, ((u64)xa_to_value(page) << PAGE_SHIFT) + offset, size, writes);
+	else
+		rxe_strict_violate(UNMAPPED, offset, size, writes);
+}
+
 /* Tracepoints. They are called after what they report. */
 
 static void map_phys(void *data, struct device *dev, phys_addr_t phys, dma_addr_t address, size_t size,
@@ -273,6 +314,7 @@ void rxe_strict_init(struct dentry *folder)
 	for (i = 0; i < VIOLATIONS; i++)
 		debugfs_create_atomic_t(violation_names[i], 0600, dir, &counts[i]);
 	debugfs_create_atomic_t("accesses", 0400, dir, &accesses);
+	debugfs_create_atomic_t("regions", 0400, dir, &regions);
 	debugfs_create_atomic_t("poisoned", 0400, dir, &poisoned);
 	if (!strict)
 		return;
@@ -301,4 +343,5 @@ void rxe_strict_exit(void)
 		kfree(container_of(node, struct mapping, node));
 	}
 	WARN_ON(!list_empty(&ended));
+	xa_destroy(&region_pages);
 }
