@@ -330,6 +330,30 @@ class Machine(Node):
                 return "" if acquired == released else f"{acquired} were pinned and {released} given back"
             time.sleep(0.1)
 
+    def bounced_slots(self):
+        """Returns the number of bounce-buffer slots in use."""
+        return int(self.read_file("/sys/kernel/debug/swiotlb/io_tlb_used"))
+
+    def left_bounced(self):
+        """Unloads RDS, and removes all devices of RDMA and the network. Returns the slots of bounce
+        buffers in use then, if devices bounce."""
+        if self.dma != hardware.BOUNCED or self.impl == "c":
+            return 0
+        self.stop_all()
+        must(self._unload_when_unused())
+        self.run("for d in $(ls /sys/class/infiniband); do rdma link del $d; done; "
+                 "for d in /sys/class/net/*/; do ip link set $(basename $d) down; done")
+        return self.bounced_slots()
+
+    def dma_errors(self):
+        """Returns what the kernel's own checks of the DMA API have found, or nothing. Only the
+        debug kernel has them. They end if they run out of memory."""
+        if not self.debug:
+            return {}
+        wanted = {"error_count": "0", "disabled": "N"}
+        found = {x: self.read_file(f"/sys/kernel/debug/dma-api/{x}").strip() for x in wanted}
+        return found if found != wanted else {}
+
     @property
     def finds_leaks(self):
         """True if the kernel has kmemleak, and no parameter disables it."""
@@ -364,10 +388,11 @@ def wire_address6(index, host):
     return f"fd{10 + index:02d}::{host}"
 
 
-def two_nodes(rundir, impls, flavor, spare=False, mtu=MTU, **kwargs):
+def two_nodes(rundir, impls, flavor, spare=False, mtu=MTU, ways=(None, None), **kwargs):
     """Boots two nodes in parallel, joined by a wire. A C node has the release kernel.
 
     mtu: that of the wire.
+    ways: those of the devices of each node to memory, see Machine.
     spare: there is a second wire, with two ports on node a and one on b. The tests configure it."""
     machines = []
     wires = 2 if spare else 1
@@ -378,7 +403,7 @@ def two_nodes(rundir, impls, flavor, spare=False, mtu=MTU, **kwargs):
         if spare and i == 0:
             mine[1][0].append("52:54:00:00:01:11")
         machines.append(Machine("ab"[i], impl, flavor if impl == "rust" else "release",
-                                Path(rundir) / "ab"[i], wires=mine, **kwargs))
+                                Path(rundir) / "ab"[i], wires=mine, dma=ways[i], **kwargs))
     boot_all(machines)
     for i, m in enumerate(machines):
         m.add_wire(0, i + 1, mtu)

@@ -541,8 +541,8 @@ def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch)
             "kunit release", "kunit debug", "in tree", "release rust,c not more, part (1, 3)", "debug rust not more"}),
     ("--fast", {"host", "build release", "build release KUNIT=y", "kunit release", "release rust smoke"}),
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
-                *(f"{flavor} rust some, {name} {env}" for flavor in ("release", "debug")
-                  for name, _, env in jobs.OTHER_DEVICES),
+                *(f"{flavor} rust {kind}, {name} {env}" for flavor in ("release", "debug")
+                  for name, _, whole, env in jobs.OTHER_DEVICES for kind in ("some", "whole")[:1 + bool(whole)]),
                 "made fuzz SECONDS=600",
                 f"made bench {' '.join(run_tests.COUNTED)}"}),
 ])
@@ -554,13 +554,14 @@ def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
         def plan(self, flavor, *which, tests=(), cases=(1, 1), suite="", env=None):
             impls = which[0].removeprefix("--impls=")
             if tests:
-                return [jobs.Job(f"{flavor}, {suite}", f"{flavor} {impls} some, {suite}", flavor, env=env)]
+                kind = "some" if "not more" in which else "whole"
+                return [jobs.Job(f"{flavor}, {suite}", f"{flavor} {impls} {kind}, {suite}", flavor, env=env)]
             part = f", part {cases}" if cases != (1, 1) else ""
             return [jobs.Job(flavor, f"{flavor} {impls} {which[-1]}{part}", flavor)]
 
         def run(self, job):
             ran.add(f"{job.name} {job.env}" if job.env else job.name)
-            self.outcomes[job.suite] = {"test": "passed"}
+            self.outcomes[job.suite][job.name] = "passed"
 
     def build(_tally, flavor, *more):
         ran.add(" ".join(("build", flavor, *more)))

@@ -205,9 +205,13 @@ class Lab:
         return [m.scan_leaks(600 if self.usable else 120) for m in self.machines if m.alive()]
 
     def close(self):
-        """Searches for leaks once more: of a failed test, or of an earlier test."""
+        """Searches for leaks once more: of a failed test, or of an earlier test. No bounce buffer
+        may be left."""
+        bounced = []
         try:
             leaks = [x for x in self.leaks() if x]
+            # After a failed test the module may be in use.
+            bounced = [m.left_bounced() for m in self.machines if self.usable]
         except NodeError as e:
             # The machine died in a test that failed.
             leaks = [str(e)] if self.usable else []
@@ -216,6 +220,8 @@ class Lab:
         self.machines, self.usable = [], False
         if leaks:
             raise Defect("kmemleak reports:\n" + "\n".join(leaks))
+        if any(bounced):
+            raise Defect(f"slots of bounce buffers in use without devices: {bounced}")
 
 
 def lab(name, make):
