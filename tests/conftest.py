@@ -24,8 +24,8 @@ WARNINGS = []
 # Seconds of each test by the clock and of processors, with all that it was the first to need.
 SECONDS, CPU_SECONDS = Counter(), Counter()
 SLOWEST = 20
-# The summary repeats so much of a failure: lines, and characters of each.
-SHORT = 8, 400
+# The summary repeats so much of a failure: first lines, last lines, and characters of each.
+SHORT = 5, 8, 400
 
 
 def pytest_addoption(parser):
@@ -131,10 +131,14 @@ def pytest_runtest_protocol(item):
 
 
 def why(report):
-    """The beginning of what pytest says of a failure."""
+    """Returns the beginning and the end of what pytest says of a failure. A program in a guest
+    names its error at the end."""
+    first, last, width = SHORT
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).splitlines()
-    return "\n".join(x[: SHORT[1]] for x in lines[: SHORT[0]])
+    if len(lines) > first + last:
+        lines[first:-last] = ["..."]
+    return "\n".join(x[:width] for x in lines)
 
 
 @pytest.hookimpl(wrapper=True)

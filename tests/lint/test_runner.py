@@ -189,15 +189,15 @@ def test_outcomes_of_pytest(tmp_path):
         "@pytest.fixture\n"
         "def late():\n    yield\n    assert False\n"
         "def test_good(): pass\n"
-        "def test_bad(): assert not list(range(99)), 'it is\\n' + 20 * 'bad\\n'\n"
+        "def test_bad(): raise OSError('it is\\n' + 20 * 'bad\\n' + 'the end')\n"
         "def test_skipped(): pytest.skip()\n"
         "def test_late(late): pass\n", "--no-summary", "--at-once", "--outcomes=out")
     assert done.returncode == 1
     told = [x.strip("_ ") for x in done.stdout.split("\n") if "FAILED" in x]
     assert told == ["FAILED test_sample.py::test_bad (call)", "FAILED test_sample.py::test_late (teardown)"]
-    assert len(re.findall("^E +(AssertionError: it is|assert False)", done.stdout, re.M)) == 2
+    assert len(re.findall("^E +(OSError: it is|assert False)", done.stdout, re.M)) == 2
     assert {k.split("::")[1]: v for k, v in json.loads((tmp_path / "out").read_text())["outcomes"].items()} == {
-        "test_good": "passed", "test_bad": "failed: AssertionError: it is" + 7 * "\n  bad",
+        "test_good": "passed", "test_bad": "failed: OSError: it is" + 4 * "\nbad" + "\n..." + 7 * "\nbad" + "\nthe end",
         "test_skipped": "skipped", "test_late": "failed: assert False"}
 
 
