@@ -115,6 +115,8 @@ ANYWHERE = {
     "send_malformed_control": {
         "not even a header": 3, "shorter than a header": "EINVAL", "longer than the buffer": "EINVAL",
         "far longer": "EINVAL", "a second one": "EINVAL"},
+    "send_with_two_errors": {f"{x}, {name}": told for x in ("beyond 1 MiB", "beyond the send buffer") for name, told in (
+        ("malformed", "EINVAL"), ("unknown", "EMSGSIZE"), ("foreign", "EMSGSIZE"))},
     "recv_nothing": ["EAGAIN", "EAGAIN"],
     "recv_unbound": "EAGAIN",
     "recv_timeout": "ETIMEDOUT",
@@ -136,6 +138,9 @@ ANYWHERE = {
                    "fd09::1": "infiniband", "unbound": "none"},
     "send_waits": ["ETIMEDOUT", "EINTR"],
     "signals": Differ(c=[False] * 3, rust=[True] * 3, reason="sockets send signals to programs that ask for them"),
+    "scopes_of_names": {"both of the link": ["link", "link"], "own of the link": ["link", "link"], "neither": [0, 0],
+                        # It counts for addresses of links only.
+                        "neither, with a scope": [0, 0]},
     "time_limits_below_zero": ["ETIMEDOUT", "ETIMEDOUT", "EAGAIN", "EAGAIN"],
     "send_to_a_full_receiver": Differ(
         c=["ENOBUFS", "ENOBUFS", "EINTR", "EINTR", 20000], rust=["ENOBUFS", "ENOBUFS", "ETIMEDOUT", "EINTR", 20000],

@@ -327,6 +327,21 @@ def send_malformed_control():
 
 
 @case
+def send_with_two_errors():
+    """Sends too much with a control message that is malformed, or that could fail by itself."""
+    def send(size, control):
+        with Sock((NEAR, 0)) as s:
+            return sendmsg(s, bytes(size), (FAR, 4000), control)
+
+    malformed = struct.pack("=QII", 15, SOL_RDS, 2).ljust(24, b"\0")
+    unknown = struct.pack("=QII", 20, SOL_RDS, 99).ljust(24, b"\0")
+    foreign = struct.pack("=QII", 20, socket.SOL_IP, 99).ljust(24, b"\0")
+    sizes = {"beyond 1 MiB": MAX_MESSAGE + 1, "beyond the send buffer": 512 << 10}
+    return each(send, {f"{what}, {name}": (size, control) for what, size in sizes.items() for name, control in (
+        ("malformed", malformed), ("unknown", unknown), ("foreign", foreign))})
+
+
+@case
 def recv_nothing():
     with Sock((NEAR, 0)) as s:
         dontwait = outcome(s.recv, 10, socket.MSG_DONTWAIT)

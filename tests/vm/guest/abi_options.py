@@ -9,11 +9,12 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 
-from cases import (CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, OF_C, case, each, exchange, outcome,
-                   page_before_nothing)
+from cases import (CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, OF_C, await_address, case, each, exchange,
+                   outcome, page_before_nothing)
 from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock, call, recvmsg, sockaddr)
 
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
@@ -148,6 +149,31 @@ def time_limits_below_zero():
             s.setsockopt(socket.SOL_SOCKET, option, over)
         return [outcome(s.recv), outcome(s.send, b"x", ("10.9.0.77", 4000)), outcome(s.recv, 1, socket.MSG_DONTWAIT),
                 outcome(s.send, b"x", ("10.9.0.77", 4000), socket.MSG_DONTWAIT)]
+
+
+@case
+def scopes_of_names():
+    """Returns the scopes of both names of a socket, as "link" or a number."""
+    netdev = subprocess.run(["ip", "-o", "addr", "show", "to", IB[0]], check=True, capture_output=True).stdout.split()[1].decode()
+    link, near = socket.if_nametoindex(netdev), "fe80::9:1"
+
+    def scopes(own, peer):
+        with Sock(own) as s:
+            s.connect(*peer)
+            return ["link" if x == link else x for x in s.scopes()]
+
+    address = [f"{near}/64", "dev", netdev]
+    subprocess.run(["ip", "addr", "add", *address, "nodad"], check=True)
+    try:
+        await_address(near, 0, link)
+        return each(scopes, {
+            "both of the link": ((near, 0, link), ("fe80::9:2", 4000, link)),
+            "own of the link": ((near, 0, link), (IB6[1], 4000)),
+            "neither": ((IB6[0], 0), (IB6[1], 4000)),
+            "neither, with a scope": ((IB6[0], 0, link), (IB6[1], 4000, link)),
+        })
+    finally:
+        subprocess.run(["ip", "addr", "del", *address], check=True)
 
 
 @case
