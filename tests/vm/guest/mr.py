@@ -262,6 +262,8 @@ def once(home):
     """A peer reports that it has used memory."""
     with Memory(home) as m, connected(home) as p:
         port = m.sock.name()[1]
+        # Nothing follows the first message, see `tried`.
+        need(p.ping(), "there is no connection")
         twice, single = m.register(0, 100), m.register(0, 100, READWRITE | USE_ONCE)
         for cookie in (twice, single):
             ext = frames.extension(RDMA, struct.pack("!I", cookie & 0xffffffff))

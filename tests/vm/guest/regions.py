@@ -288,12 +288,14 @@ def interrupted():
         eventually("the region has gone", lambda: not regions(DEVICES[0]) & spare)
 
 
-def unsent(address):
-    """Returns the largest number of bytes that a TCP socket at an address has to send."""
+def stalled(address):
+    """Returns the largest number of unsent bytes of a TCP socket at an address.
+
+    Only sockets that have repeated a segment without an answer count."""
     local = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:"
     with open("/proc/net/tcp", encoding="ascii") as f:
         rows = [line.split() for line in f.readlines()[1:]]
-    return max((int(x[4].split(":")[0], 16) for x in rows if x[1].startswith(local)), default=0)
+    return max((int(x[4].split(":")[0], 16) for x in rows if x[1].startswith(local) and int(x[6], 16)), default=0)
 
 
 def answered():
@@ -313,11 +315,14 @@ def answered():
         unpinned(pins := p.pins + size // PAGE)
         with wire("loss", "100%", ends=("rdsv1",)):
             p.read(b"", cookie, [(0, size)], 2, SILENT)
-            eventually("an answer waits", lambda: unsent(IB[1]) > 4 * PAGE)
+            # TCP has repeated a segment. So the device has long filled the send buffer of TCP, and
+            # has the rest of an answer to send.
+            eventually("an answer waits", lambda: stalled(IB[1]) > 4 * PAGE)
             p.theirs.free(cookie, INVALIDATE)
             marked = p.theirs.register(size, size)
             # In addition to the freed region: the target of the read, and the next region.
-            need(rdma.pins() == pins + 2 * size // PAGE, "what is answered from is not pinned any more")
+            more, wanted = rdma.pins() - pins, 2 * size // PAGE
+            need(more == wanted, f"{more} more pages are pinned than the freed ones, not {wanted}")
         # The read may take several answers, and the next one is refused.
         found = rdma.status(p.a)
         need(found in ((2, rdma.SUCCESS), (2, rdma.DROPPED), (2, rdma.REMOTE_ERROR)), f"the read: {found}")
