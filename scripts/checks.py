@@ -191,6 +191,17 @@ def work_queues(path, text):
         yield number, f"{m[0]}: the module has a queue of its own"
 
 
+def work_items(path, text):
+    """A work item runs in a NOIO scope, because reclaim of memory may wait for it."""
+    if layer_of(path) is None:
+        return
+    code = code_of(text)
+    for m in re.finditer(r"\bimpl WorkItem\b[^{]*\{", code):
+        run = re.search(r"\bfn run\([^)]*\) \{\s*(\w*)", code[m.end():])
+        if not run or run[1] != "without_io":
+            yield code.count("\n", 0, m.start()) + 1, "the body of run() does not begin with without_io()"
+
+
 def softirq_cqs(path, text):
     """No completion queue is polled in a way for whose end its release does not wait."""
     if path.startswith("bindings/"):
@@ -354,7 +365,8 @@ def types_defined_twice(sources):
             for name, (first, *others) in places.items() for second in others]
 
 
-CHECKS = (comments, private_words, imports, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, softirq_cqs)
+CHECKS = (comments, private_words, imports, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, work_items,
+          softirq_cqs)
 
 
 def check_file(path, text):

@@ -229,6 +229,19 @@ def test_other_work_queues_are_allowed(path, code):
     assert not complaints(checks.work_queues, path, HEAD + code)
 
 
+@pytest.mark.parametrize("trait", ["WorkItem", "WorkItem<1>"])
+def test_work_items_with_io_are_found(trait):
+    def found(path, body):
+        code = f"impl {trait} for A {{\n    type Pointer = Arc<Self>;\n\n    fn run(this: Arc<Self>) {{\n{body}\n    }}\n}}\n"
+        return complaints(checks.work_items, path, HEAD + code + "fn run() {\n    without_io(|| ());\n}\n")
+
+    assert not found("conn/a.rs", "        without_io(|| {\n            this.sweep();\n        });")
+    assert not found("conn/a.rs", "        // Why.\n        without_io(|| this.sweep());")
+    assert found("conn/a.rs", "        this.sweep();")
+    assert found("conn/a.rs", "        this.sweep();\n        without_io(|| this.wake());")
+    assert not found("tests/kunit/a.rs", "        (this.run)();")
+
+
 def test_softirq_cqs_are_found():
     """The queue may be freed under its handler: seen on soft-RoCE, with a device that lost a WR."""
     assert complaints(checks.softirq_cqs, "bindings/helpers_mr.c", HEAD + "ib_alloc_cq(a, b, 1, 0, IB_POLL_SOFTIRQ);")
