@@ -114,7 +114,7 @@ mod suite {
     }
 
     #[test]
-    fn the_device_reports_what_it_is_asked_to() -> Result {
+    fn the_device_reports_only_signaled_requests() -> Result {
         for verb in [add(1, 0), add(1, 1), swap(u64::MAX, u64::MAX), swap(1, 1)] {
             let quiet = asked(verb, false)?;
             assert!(!quiet.signaled);

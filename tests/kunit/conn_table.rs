@@ -357,7 +357,7 @@ mod suite {
     }
 
     #[test]
-    fn so_many_positions_are_kept() -> Result {
+    fn the_number_of_positions_is_limited() -> Result {
         let mut positions = positions(2, 100);
         for n in 1..=2 {
             assert!(positions.has_room(&key(1, n, 0)));
@@ -377,7 +377,7 @@ mod suite {
     }
 
     #[test]
-    fn a_peer_has_so_many_positions_and_loses_the_oldest() -> Result {
+    fn a_peer_beyond_its_limit_loses_the_oldest_position() -> Result {
         let mut positions = positions(4, 2);
         // The order differs from that of the keys.
         for key in [key(1, 8, 0), key(2, 9, 3), key(1, 9, 7)] {

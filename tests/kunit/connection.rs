@@ -78,7 +78,7 @@ mod suite {
     const PORT: u16 = 4000;
 
     #[test]
-    fn a_map_that_comes_while_the_queue_pair_is_closed_holds_nobody_back() -> Result {
+    fn a_map_that_comes_while_the_queue_pair_is_closed_holds_no_sender_back() -> Result {
         let bench = Bench::new(true)?;
         let connection = bench.connect()?;
         let held_before = connection.is_congested(PORT);
@@ -96,7 +96,7 @@ mod suite {
     }
 
     #[test]
-    fn a_map_that_comes_before_the_peer_refuses_holds_nobody_back() -> Result {
+    fn a_map_that_comes_before_the_peer_refuses_holds_no_sender_back() -> Result {
         let bench = Bench::new(false)?;
         bench.fake.is_over.store(true, Relaxed);
         let connection = bench.connect()?;
@@ -204,7 +204,7 @@ mod suite {
     }
 
     #[test]
-    fn what_was_sent_on_the_last_link_and_not_acknowledged_goes_again() -> Result {
+    fn unacknowledged_messages_of_the_last_link_are_sent_again() -> Result {
         let bench = Bench::new(true)?;
         bench.fake.takes.store(true, Relaxed);
         let connection = bench.connect()?;

@@ -96,7 +96,7 @@ mod suite {
     }
 
     #[test]
-    fn both_see_what_the_other_has_written_once_that_is_said() -> Result {
+    fn a_sync_makes_writes_visible_to_the_other_side() -> Result {
         for bench in Bench::both()? {
             let (mut sent, received) = (bench.alloc()?, bench.alloc()?);
             let qp = StubQp::new(&bench.pd)?;

@@ -61,7 +61,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_pushed_meanwhile_is_left_out() {
+    fn items_pushed_meanwhile_are_left_out() {
         let (mut fifo, mut walk) = (queue(0..3), Walk::new());
         assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
         push(&mut fifo, 3..9);
@@ -69,7 +69,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_popped_meanwhile_is_gone() {
+    fn items_popped_meanwhile_are_gone() {
         for count in 0..7 {
             let (mut fifo, mut walk) = (queue(0..6), Walk::new());
             assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);
@@ -83,7 +83,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_put_back_is_not_seen_twice() {
+    fn items_put_back_are_not_visited_twice() {
         for pops in 1..4 {
             let (mut fifo, mut walk) = (queue(0..6), Walk::new());
             assert_eq!(two(&mut fifo, &mut walk).0[..], [0, 1]);

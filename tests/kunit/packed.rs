@@ -21,7 +21,7 @@ mod suite {
     use super::*;
 
     #[test]
-    fn what_was_packed_comes_out() {
+    fn packed_messages_are_unpacked() {
         let mut frame = [0xaa; 200];
         let mut packer = Packer::new(&mut frame);
         assert!(packer.push(&header(1, 3), b"abc"));

@@ -186,7 +186,7 @@ mod suite {
     }
 
     #[test]
-    fn what_a_peer_has_used_goes_on_its_device() -> Result {
+    fn a_region_that_a_peer_has_used_is_freed_on_its_device() -> Result {
         let memory = registered(&[(1, 0, true), (2, 0, true), (3, 0, false)])?;
         for device in [4, 3, 1, 1] {
             memory.used(DeviceId(device), KEY);
@@ -198,7 +198,7 @@ mod suite {
     }
 
     #[test]
-    fn what_was_used_before_the_address_moved_goes() -> Result {
+    fn a_region_used_before_the_address_moved_is_freed() -> Result {
         let memory = registered(&[(1, 0, true)])?;
         memory.used(DeviceId(2), KEY + 1);
         memory.used(DeviceId(2), KEY);
@@ -210,7 +210,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_undone_is_no_other_one() -> Result {
+    fn undoing_a_registration_frees_no_other_region() -> Result {
         let memory = registered(&[(1, 0, false)])?;
         let key = memory.add(Piece::boxed(2, at(0))?, ending(false))?;
         memory.add(Piece::boxed(3, at(0))?, ending(false))?;
@@ -242,7 +242,7 @@ mod suite {
     const REMOTE_ATOMIC: i32 = 8;
 
     #[test]
-    fn peers_may_do_what_a_region_is_for() {
+    fn peers_have_the_access_that_a_region_grants() {
         let writable = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ;
         assert_eq!(Access::Readable.flags(), REMOTE_READ);
         assert_eq!(PLAIN.flags(), writable);
@@ -272,7 +272,7 @@ mod suite {
     }
 
     #[test]
-    fn peers_use_what_is_for_them_at_any_time() {
+    fn peers_use_their_regions_at_any_time() {
         assert_eq!(
             [Access::Readable, PLAIN, WHOLE].map(Access::is_of_peers),
             [true; 3]
@@ -322,7 +322,7 @@ mod suite {
     }
 
     #[test]
-    fn what_is_flushed_afterwards_hides_no_error() -> Result {
+    fn a_later_flush_hides_no_error() -> Result {
         assert_eq!(
             end(false, &[REMOTE_ACCESS, FLUSHED])?,
             Some(Status::RemoteError)
@@ -351,7 +351,7 @@ mod suite {
     }
 
     #[test]
-    fn what_a_peer_does_not_serve_is_an_error() -> Result {
+    fn an_operation_that_a_peer_does_not_serve_is_an_error() -> Result {
         let outcome = OpStatus::new()?;
         outcome.queue();
         outcome.refuse();

@@ -195,7 +195,7 @@ mod suite {
     }
 
     #[test]
-    fn trim_gives_back_what_was_asked_for() -> Result {
+    fn trim_returns_the_requested_memory() -> Result {
         let pool = pool(SIZE, 4 * SHARD, &[4])?;
         let mut bufs = take_all(&pool)?;
         assert_eq!(pool.trim(usize::MAX), 0);
@@ -241,7 +241,7 @@ mod suite {
     }
 
     #[test]
-    fn buffers_know_what_they_take() -> Result {
+    fn buffers_know_their_true_size() -> Result {
         for (orders, share) in [
             (&[4], SHARD / SLOTS),
             (&[3], SHARD / 2 / 7),

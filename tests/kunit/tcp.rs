@@ -152,7 +152,7 @@ mod suite {
     }
 
     #[test]
-    fn a_socket_takes_what_it_has_room_for() -> Result {
+    fn a_socket_accepts_bytes_while_it_has_room() -> Result {
         let ends = connected()?;
         let chunk = KVec::from_elem(7u8, 64 << 10, GFP_KERNEL)?;
         let mut sent = 0;
@@ -237,7 +237,7 @@ mod suite {
     }
 
     #[test]
-    fn what_arrived_before_a_reset_can_be_read() -> Result {
+    fn bytes_that_arrived_before_a_reset_can_be_read() -> Result {
         let ends = connected()?;
         assert_eq!(send(&ends.left, &[b"last words"])?, 10);
         let mut to = [0; 16];
@@ -296,7 +296,7 @@ mod suite {
     }
 
     #[test]
-    fn nobody_listens() -> Result {
+    fn connecting_without_a_listener_fails() -> Result {
         let events = Events::new()?;
         let mut socket = TcpSocket::for_peer(HOST)?;
         socket.watch(events.clone())?;

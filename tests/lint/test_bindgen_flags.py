@@ -68,7 +68,7 @@ def test_target_is_that_of_a_cross_compiler(tmp_path):
     assert "--target=aarch64-linux-gnu" in handed(tmp_path, ["-mlittle-endian"], compiler)
 
 
-def test_target_is_what_clang_is_told(tmp_path):
+def test_target_is_that_of_clang(tmp_path):
     compiler = tmp_path / "some-clang"
     compiler.write_text(" ".join(["#!/bin/bash\nexec", *CLANG[:2], f"'{CLANG[2]}'", CLANG[3], '"$@"\n']))
     compiler.chmod(0o755)

@@ -151,7 +151,7 @@ class Guest:
         counters.counts[index] += 1
 
 
-def test_loads_are_told_apart(module):
+def test_loads_are_distinguished(module):
     guest = Guest(module)
     guest.run(BASE + 0x10, 5)
     # No module is loaded.

@@ -32,7 +32,7 @@ def test_the_others_run_on_the_release_kernel():
     assert not not_run(others, "release")
 
 
-def test_what_does_not_run_is_noticed():
+def test_missing_runs_are_noticed():
     places = {
         "there": "test_rogue.py::test_frames[frames]",
         "function": "test_rogue.py::test_nothing",

@@ -433,7 +433,7 @@ def warning(*trace):
             *(f" {x}+0x1/0x2" for x in trace), "---[ end trace 0000000000000000 ]---"]
 
 
-def test_known_defect_of_the_kernel_is_none_of_ours():
+def test_known_defect_of_the_kernel_is_no_complaint():
     """A device is removed while the CM's next message arrives."""
     of_mad = warning("ib_mad_recv_done", "__ib_process_cq")
     assert not klog.complaints(of_mad)
@@ -449,7 +449,7 @@ def freed(*trace):
             "Allocated by task 1:", " f+0x1/0x2 [rds_rust]", "Freed by task 2:", " g+0x1/0x2 [rds_rust]"]
 
 
-def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
+def test_known_defect_of_soft_roce_is_no_complaint(monkeypatch):
     """A packet arrives for a queue pair that is being destroyed; its creator does not matter.
 
     The devices that tests use do not have the defect."""
@@ -462,7 +462,7 @@ def test_known_defect_of_soft_roce_is_none_of_ours(monkeypatch):
     assert klog.complaints(freed(" rxe_requester+0x1/0x2 [rdma_rxe]"))
 
 
-def test_known_defect_of_soft_iwarp_is_none_of_ours(monkeypatch):
+def test_known_defect_of_soft_iwarp_is_no_complaint(monkeypatch):
     """A process that handles received data is the first to take the lock with softirqs enabled."""
     report = ["WARNING: inconsistent lock state", "inconsistent {IN-SOFTIRQ-W} -> {SOFTIRQ-ON-R} usage.",
               "ffff8880130076a8 (clock-AF_INET){++-?}-{3:3}, at: siw_qp_llp_data_ready+0x91/0x210 [siw]", "mark: end"]

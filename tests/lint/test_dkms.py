@@ -78,7 +78,7 @@ def test_build(dkms):
     assert not list(dkms.tree.rglob("rds_rust.ko*"))
 
 
-def test_what_was_made_for_kernels_that_have_gone(dkms):
+def test_caches_of_removed_kernels_are_dropped(dkms):
     for name in ("stock-7.2.0+gone-amd64-0123456789ab", "stock-root-trixie-0123456789ab"):
         (dkms.top / "cache" / name).mkdir(parents=True)
     assert dkms.build().returncode == 0
@@ -98,7 +98,7 @@ def test_other_kernels(kernel, dkms):
 
 
 @pytest.mark.parametrize("missing", CONFIGURED[:2])
-def test_kernels_without_what_is_used(missing, dkms):
+def test_kernels_without_a_needed_option(missing, dkms):
     dkms.configure(x for x in CONFIGURED if x != missing)
     assert dkms.build().returncode == 77
 

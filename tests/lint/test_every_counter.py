@@ -50,7 +50,7 @@ def test_each_counts_in_a_test():
     assert sorted((set(COUNTERS) | POOLS | TCP | DEVICES) - silent - counting()) == sorted(BEYOND)
 
 
-def test_what_stays_zero_is_not_used():
+def test_counters_that_stay_zero_are_not_used():
     code = "".join(x.read_text() for folder in FOLDERS for x in sorted((TOP / folder).rglob("*.rs")))
     unused = {name for name, variant in COUNTERS.items() if not re.search(rf"\bCounter::{variant}\b", code)}
     assert unused == set(traffic.stay_zero(COUNTERS))
@@ -101,7 +101,7 @@ main(TABLE)
 """
 
 
-def test_what_is_checked(tmp_path):
+def test_counters_that_a_test_checks(tmp_path):
     (tmp_path / "sample.py").write_text(SAMPLE)
     where = asserted.module(tmp_path / "sample.py")
     reach = asserted.Reach(params=[("case", "a")]).add(where, where.names["test"])
@@ -109,13 +109,13 @@ def test_what_is_checked(tmp_path):
     assert asserted.Checked(reach).strings == counted
 
 
-def test_what_a_program_checks(tmp_path):
+def test_counters_that_a_program_checks(tmp_path):
     (tmp_path / "guest.py").write_text(GUEST)
     reach = asserted.Reach(keys=["first", "attack"]).program(tmp_path / "guest.py")
     assert asserted.Checked(reach).strings == {"in_case", "in_table", "what is wrong"}
 
 
-def test_what_no_test_checks_is_noticed():
+def test_unchecked_counter_is_noticed():
     """A test that `make test` leaves out does not count."""
     assert "ib_tx_packed" in counting() and "recv_drop_overrun" in counting()
     theirs = ("test_flood", "test_unread_port", "test_unread_memory")

@@ -132,7 +132,7 @@ def test_thread_that_woke_does_not_sleep_any_more(profile):
     assert paths(made)["worker/schedule"][0] == 4
 
 
-def test_thread_is_told_from_others_by_where_it_returns(profile):
+def test_thread_is_known_by_the_place_where_it_returns(profile):
     made = profile(("send", 1, "c"), *sleep("wait", 0), *wake("worker", 0), *sleep("worker", 4),
                    *wake("work", 0), *sleep("work", 4), *wake("wait", 4), ("wait+8", 1, "r"),
                    ("send+4", 9, "-"), *sleep("send", 40), *wake("worker", 8), ("worker+12", 1, "c"),

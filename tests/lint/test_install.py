@@ -221,7 +221,7 @@ def test_module_for_another_kernel(machine):
     ("DESTDIR", "somewhere", "error: DESTDIR=somewhere is not an absolute path"),
     ("DESTDIR", "/some where", "error: DESTDIR=/some where has a space in it"),
 ))
-def test_what_is_missing(variable, value, told, machine):
+def test_wrong_directory(variable, value, told, machine):
     done = machine.tried("install", **{variable: value})
     assert done.returncode != 0 and told in done.stderr, str(done)
 

@@ -40,7 +40,7 @@ def test_dependencies_are_locked(folder):
     assert f"{folder}/Cargo.lock" in TRACKED
 
 
-def test_builds_take_what_is_locked():
+def test_builds_use_locked_versions():
     calls = [x for script in SCRIPTS for x in CARGO.findall((TOP / script).read_text())]
     assert len(calls) >= 4, calls
     assert [x for x in calls if "--locked" not in x] == []
@@ -110,7 +110,7 @@ def test_links(document):
     assert [x for x in local if not (TOP / document).parent.joinpath(x).exists()] == []
 
 
-def test_targets_that_contributors_are_told_of():
+def test_targets_in_documents_exist():
     told = set(re.findall(r"(?:^    |`|&& )make (?:-s )?([a-z][a-z-]+)", "".join(
         (TOP / x).read_text() for x in ("CONTRIBUTING.md", "README.md", "Documentation/install.md")), re.M))
     makefile = (TOP / "Makefile").read_text()

@@ -490,7 +490,7 @@ def test_doubt_raises_the_limit():
     assert verdict(run, known) == 0
 
 
-def test_what_failed_has_no_cost():
+def test_failure_has_no_cost():
     """A run with a known flake, which passes, has no valid cost."""
     machines = run_tests.Machines([])
     machines.outcomes["suite"] = {"a": "passed"}
@@ -546,7 +546,7 @@ def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch)
                 "made fuzz SECONDS=600",
                 f"made bench {' '.join(run_tests.COUNTED)}"}),
 ])
-def test_what_runs(option, wanted, tmp_path, monkeypatch, capsys):
+def test_selection(option, wanted, tmp_path, monkeypatch, capsys):
     """make test runs everything, on both kernels; make test-fast a few tests in machines."""
     ran = set()
 

@@ -96,7 +96,7 @@ def test_no_rustfmt(machine):
     assert "rustfmt is missing: 'rustup component add rustfmt clippy'" in told, told
 
 
-def test_all_is_told_at_once(machine):
+def test_all_missing_parts_are_listed_at_once(machine):
     told = machine("setup.sh", dpkg_query='#!/bin/sh\n[ "$4" != bc ] && echo ii\n', apt_get="#!/bin/sh\nexit 1\n",
                    id="#!/bin/sh\necho 1000\n")
     assert "as root: apt-get install bc; and rustc and cargo (1.85 or newer) are missing" in told, told

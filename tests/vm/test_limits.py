@@ -225,7 +225,7 @@ def test_idle_connections_make_room(node, guest, load):
 
 
 @pytest.mark.long("release", "debug")
-def test_what_may_come_again_is_not_forgotten(node, tools, guest, load):
+def test_retransmission_to_a_forgotten_connection(node, tools, guest, load):
     """A connection breaks before its peer has the acknowledgement. It is still forgotten to make
     room for others, and retransmissions are not delivered twice."""
     add_rogue(node, guest)

@@ -22,7 +22,7 @@ class Stopped(Node):
         return super()._spawn(*args)
 
 
-def test_marks_are_no_older_than_what_they_mark(tmp_path, monkeypatch):
+def test_marks_are_no_older_than_their_lines(tmp_path, monkeypatch):
     machine = make(tmp_path, monkeypatch, 0)
     for _ in range(2):
         machine.boot()

@@ -86,7 +86,7 @@ def test_sends_of_a_ring(node, guest, ends):
 @pytest.mark.race
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", [PAIR, ("127.0.0.1", "127.0.0.1")], ids="-".join)
-def test_who_is_woken(node, guest, ends):
+def test_woken_sockets(node, guest, ends):
     """The sockets that a port has held back are woken once each. No other sockets are woken."""
     # More than the softirq that receives the map wakes itself.
     wrband, held_back = 0x200, 200

@@ -334,7 +334,7 @@ def test_a_host_that_is_gone_is_given_up(pair, tools, guest):
 # C RDS drops and acknowledges messages for a socket that does not exist yet, and needs a new boot.
 @pytest.mark.on_siw
 @pytest.mark.pairs("rust-rust")
-def test_what_is_queued_survives_a_reload(pair, tools, guest):
+def test_queued_messages_survive_a_reload(pair, tools, guest):
     """Messages that a sends while b has no RDS and no packet passes arrive once and in order."""
     a, b = pair
     ping(tools, a, B)

@@ -125,7 +125,7 @@ def test_at_its_limit_a_pool_makes_peers_wait(node, tools, guest, small_pools):
 
 @pytest.mark.long
 @shallow
-def test_who_has_no_memory_to_receive_says_that_it_lives(node, guest, small_pools):
+def test_receiver_without_memory_sends_signs_of_life(node, guest, small_pools):
     """No message is acknowledged until the receiver reads. The sender does not take the peer as
     silent, because the peer sends a frame each second."""
     send, recv, count = starve(node, guest)

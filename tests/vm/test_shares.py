@@ -32,7 +32,7 @@ def test_another_user_sends(node, guest):
 
 
 @pytest.mark.usefixtures("small_pools")
-def test_who_waits_for_room(node, guest):
+def test_wait_for_room(node, guest):
     node.run(["python3", guest / "shares.py", "full", *PAIR])
 
 

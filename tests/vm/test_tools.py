@@ -477,7 +477,7 @@ def test_stress_resets_a_connection(node, tools, guest):
 
 
 @pytest.mark.long
-def test_stress_counts_what_the_kernel_counts(node, tools, guest):
+def test_stress_and_the_kernel_count_the_same(node, tools, guest):
     """The kernel delivers one message for each that the two ends count, and no other."""
     before = counters(node, guest)
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-V")

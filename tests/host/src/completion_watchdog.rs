@@ -79,7 +79,7 @@ fn a_completion_after_a_kick_is_progress() {
 }
 
 #[test]
-fn what_is_not_to_be_reported_may_stay() {
+fn unsignaled_sends_may_stay() {
     assert_eq!(
         looks([0, 10, 80, 500].map(|time| (time, idle(3)))),
         [Wait; 4]
@@ -101,7 +101,7 @@ fn the_time_begins_when_a_report_is_due() {
 }
 
 #[test]
-fn who_was_given_up_is_so_once() {
+fn an_endpoint_is_given_up_once() {
     let times = [
         (0, due(3)),
         (80, due(3)),

@@ -201,7 +201,7 @@ proptest! {
 /// Sockets whose messages were all read do not make their user's share smaller, however many there
 /// are.
 #[test]
-fn what_idle_sockets_keep_has_no_effect() {
+fn memory_of_idle_sockets_has_no_effect() {
     const LIMIT: u64 = 64 << 20;
     let (mut own, others) = (unread(0, 0), unread(LIMIT / 4, LIMIT / 4));
     let all = |own: Unread| unread(others.in_buffers, others.copied + own.copied);

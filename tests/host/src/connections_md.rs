@@ -210,7 +210,7 @@ fn timer_table() -> String {
 }
 
 #[test]
-fn the_tables_are_what_the_machine_does() {
+fn the_tables_match_the_machine() {
     let mut text = std::fs::read_to_string(FILE).unwrap();
     for (name, table) in [("machine", machine_table()), ("timers", timer_table())] {
         let begin = format!("<!-- {name}: begin -->\n\n");

@@ -84,7 +84,7 @@ fn reading_stops_at_the_end() {
 }
 
 #[test]
-fn writing_refuses_what_does_not_fit() {
+fn writing_refuses_an_extension_that_does_not_fit() {
     let mut writer = ExthdrWriter::new();
     writer
         .push(Extension::RdmaDest { rkey: 1, offset: 2 })

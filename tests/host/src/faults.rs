@@ -29,7 +29,7 @@ fn misuse(faults: &mut Faults, from: u64, seconds: u64, outage: u64) -> (u32, u6
 }
 
 #[test]
-fn who_makes_a_mistake_does_not_wait() {
+fn single_faults_do_not_delay_a_user() {
     let mut faults = Faults::new();
     for second in (0..1000).step_by(5) {
         faults.note(1, Bad, second * SECOND);
@@ -44,7 +44,7 @@ fn who_makes_a_mistake_does_not_wait() {
 /// A link exists most of the time, however long a reconnect takes: a second as with C RDS, or some
 /// milliseconds.
 #[test]
-fn who_goes_on_waits_longer_and_longer() {
+fn repeated_faults_delay_a_user_longer_and_longer() {
     for (outage, at_once) in [(SECOND / 200, 17), (SECOND / 10, 12), (SECOND, 8)] {
         let mut faults = Faults::new();
         let (first, _) = misuse(&mut faults, 0, 10, outage);
@@ -60,7 +60,7 @@ fn who_goes_on_waits_longer_and_longer() {
 
 /// Operations that were queued without a link would break the next one at once.
 #[test]
-fn who_has_to_wait_waits_for_a_link_first() {
+fn a_delayed_user_waits_for_a_link_first() {
     let mut faults = Faults::new();
     for _ in 0..5 {
         faults.note(1, Bad, 0);
@@ -123,7 +123,7 @@ fn many_users_are_counted_together() {
 }
 
 #[test]
-fn who_has_done_nothing_does_not_wait_for_what_many_have_done() {
+fn faults_of_many_users_delay_few_others() {
     let mut faults = Faults::new();
     for user in 0..5 {
         for _ in 0..20 {

@@ -65,7 +65,7 @@ fn an_idle_connection_acknowledges_and_is_closed() {
 
 /// A peer that may lack the acknowledgement may send its last messages once more.
 #[test]
-fn what_waits_to_acknowledge_is_not_settled() {
+fn a_connection_with_a_due_acknowledgement_is_not_settled() {
     let stuck = IdleSnapshot {
         ack_due: true,
         ..up()
@@ -109,7 +109,7 @@ fn a_message_or_a_reconnect_starts_over() {
 }
 
 #[test]
-fn what_is_pending_keeps_it() {
+fn pending_work_keeps_a_connection() {
     for snapshot in [up(), down(), unused()] {
         let pending = IdleSnapshot {
             pending: true,
@@ -173,7 +173,7 @@ fn other_peers_are_closed_only_for_room() {
 
 /// The peer may be accessing memory at any time.
 #[test]
-fn who_may_use_our_memory_is_closed_only_for_room() {
+fn a_peer_with_access_to_memory_is_closed_only_for_room() {
     let offers = IdleSnapshot {
         offers: true,
         ..up()
@@ -190,7 +190,7 @@ fn who_may_use_our_memory_is_closed_only_for_room() {
 }
 
 #[test]
-fn what_was_never_used_is_forgotten_after_a_minute() {
+fn an_unused_connection_is_forgotten_after_a_minute() {
     for (idle_secs, wait) in [(0, 60), (600, 60), (60, 60), (2, 2)] {
         let times = [(0, unused()), (wait - 1, unused()), (wait, unused())];
         assert_eq!(looks(idle_secs, times), [Keep, Keep, Forget]);
@@ -203,7 +203,7 @@ fn what_was_never_used_is_forgotten_after_a_minute() {
 }
 
 #[test]
-fn what_was_used_is_forgotten_and_the_position_if_the_peer_has_the_acknowledgement() {
+fn the_position_is_forgotten_if_the_peer_has_the_acknowledgement() {
     let times = [
         (0, up()),
         (15, up()),

@@ -77,7 +77,7 @@ impl Looks {
 use KeepaliveDecision::*;
 
 #[test]
-fn who_is_silent_is_asked_and_then_given_up() {
+fn a_silent_peer_is_probed_and_then_given_up() {
     for (secs, half) in [(30, 15), (4, 2), (60, 30), (3600, 1800)] {
         let mut looks = Looks::new(secs);
         assert_eq!(looks.until(9999, |_| waiting()), (Send, half));
@@ -277,7 +277,7 @@ fn a_peer_that_takes_earlier_messages_is_not_given_up() {
 }
 
 #[test]
-fn who_takes_nothing_is_given_up() {
+fn a_peer_that_accepts_nothing_is_given_up() {
     for (unsent, given, done) in [
         (Some(50), 120, 20),
         (Some(3), 120, 20),
@@ -353,7 +353,7 @@ fn an_operation_may_take_longer_than_its_own_limit() {
 
 /// The answer may be queued behind operations of the peer, which this node does not see.
 #[test]
-fn who_may_use_our_memory_gets_the_time_of_an_operation() {
+fn a_peer_with_access_to_memory_gets_the_time_of_an_operation() {
     // The probe is queued, posted to the device, or received by the peer's device.
     for (unsent, given, done) in [(Some(3), 120, 20), (None, 120, 20), (None, 21, 21)] {
         let offers = LinkSnapshot {
@@ -409,7 +409,7 @@ fn who_may_use_our_memory_gets_the_time_of_an_operation() {
 /// A hanging host is detected as soon as without memory for peers, unless its operations may take
 /// longer.
 #[test]
-fn the_operations_of_peers_take_what_the_port_needs_for_them() {
+fn the_time_for_operations_of_peers_depends_on_the_port() {
     for (mbits, peers, secs) in [
         (100_000, 1, 30),
         (10_000, 50, 30),

@@ -105,7 +105,7 @@ fn an_answer_of_an_old_epoch_is_not_cached() {
 }
 
 #[test]
-fn what_is_over_goes_before_what_counts() {
+fn stale_entries_are_replaced_before_valid_ones() {
     let (table, mut writer) = (
         AddrTable::new(Box::new([const { Set::new() }; 1])),
         TableWriter::new(),

@@ -132,7 +132,9 @@ fn peers_announce_that_they_accept_packed_frames() {
 
 proptest! {
     #[test]
-    fn what_was_packed_comes_out(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..60)) {
+    fn packed_messages_are_unpacked(
+        payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..60),
+    ) {
         let (frame, count) = pack(&payloads);
         let found = unpack(&frame).unwrap();
         prop_assert_eq!(found.len(), count);

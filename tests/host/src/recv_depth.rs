@@ -79,7 +79,7 @@ fn asks_for_a_refill_when_a_quarter_is_missing() {
 }
 
 #[test]
-fn counts_what_has_arrived_over_periods() {
+fn counts_arrivals_over_periods() {
     let mut r = deepest(15, 382);
     let before = r.arrived();
     burst(&mut r, 5);

@@ -369,7 +369,7 @@ fn a_peer_without_a_generation_sends_the_oldest_first() {
 }
 
 #[test]
-fn a_peer_without_a_generation_lets_go_of_what_it_knows_to_be_acknowledged() {
+fn a_peer_without_a_generation_drops_acknowledged_messages() {
     let mut rx = six_arrived();
     rx.note_ack_known_to_peer(0);
     assert_eq!(dropped_from(&mut rx, 1), 6);

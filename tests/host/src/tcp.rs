@@ -108,7 +108,7 @@ fn a_map_introduces_a_node_that_acknowledges() {
 }
 
 #[test]
-fn only_what_holds_no_message_may_be_lost() {
+fn only_bytes_without_a_message_may_be_lost() {
     let of_c = Header {
         exthdr: [0; exthdr::SPACE],
         ..Header::congestion_update(0, 1)

@@ -244,7 +244,7 @@ mod suite {
     }
 
     #[test]
-    fn a_completion_of_what_was_never_posted_is_not_followed() -> Result {
+    fn a_completion_without_a_request_is_not_followed() -> Result {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         let reported = bench.fake.report_stray(1);
@@ -313,7 +313,7 @@ mod suite {
     }
 
     #[test]
-    fn so_many_identifiers_wait_for_their_network_device_and_no_more() -> Result {
+    fn the_number_of_deferred_cm_ids_is_limited() -> Result {
         const MOST: usize = 1024;
         const ID: DeviceId = DeviceId(7);
         let bench = Bench::new(Setup::default())?;
@@ -350,7 +350,7 @@ mod suite {
     }
 
     #[test]
-    fn removing_a_device_waits_for_nobody_who_has_nothing_of_it() -> Result {
+    fn removing_a_device_does_not_wait_for_tasks_without_its_pools() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let gate = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let late = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;
@@ -372,7 +372,7 @@ mod suite {
     }
 
     #[test]
-    fn removing_a_device_waits_for_who_has_something_of_it() -> Result {
+    fn removing_a_device_waits_for_holders() -> Result {
         let mut bench = Bench::new(Setup::default())?;
         let begun = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let ended = Arc::new(Atomic::new(0u32), GFP_KERNEL)?;

@@ -150,7 +150,7 @@ mod suite {
     }
 
     #[test]
-    fn only_what_a_send_has_brought_is_taken_for_a_frame() -> Result {
+    fn only_data_of_a_send_is_taken_for_a_frame() -> Result {
         let written = first_frame_as(WRITE_WITH_IMMEDIATE, WITH_IMMEDIATE)?;
         let invalidated = first_frame_as(0, WITH_INVALIDATE)?;
         // Immediate data do no harm.
@@ -289,7 +289,7 @@ mod suite {
     }
 
     #[test]
-    fn who_asks_for_nothing_is_looked_after_once_in_a_period() -> Result {
+    fn an_idle_endpoint_is_checked_once_in_a_period() -> Result {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         let device = bench.qp().ok_or(ENOENT)?.handler().device.clone();

@@ -132,7 +132,7 @@ mod suite {
     }
 
     #[test]
-    fn what_has_no_room_goes_when_there_is_some() -> Result {
+    fn frames_without_room_are_sent_when_there_is_some() -> Result {
         let bench = Bench::new(Setup::default())?;
         let connection = bench.connect()?;
         bench.send(&connection, ROOM)?;
@@ -253,7 +253,7 @@ mod suite {
     }
 
     #[test]
-    fn what_has_to_be_cut_anew_waits_for_a_buffer() -> Result {
+    fn a_message_of_another_fragment_size_waits_for_a_buffer() -> Result {
         const CREDIT: u32 = 20;
         let bench = Bench::new(Setup {
             credit: CREDIT,
@@ -280,7 +280,7 @@ mod suite {
     }
 
     #[test]
-    fn what_the_peer_has_no_receives_for_goes_when_it_has_some() -> Result {
+    fn frames_without_credits_are_sent_when_the_peer_grants_some() -> Result {
         let bench = Bench::new(Setup {
             credit: MAP + 2,
             ..Setup::default()

@@ -186,7 +186,7 @@ mod suite {
 
     /// The device still has the buffer of the map. A header makes it report that.
     #[test]
-    fn a_transmission_waits_for_what_the_device_may_return() -> Result {
+    fn a_transmission_waits_for_buffers_that_the_device_may_return() -> Result {
         let bench = bench()?;
         let connection = bench.connect()?;
         let taken = lack_to_send(&bench, &connection, 1)?;
@@ -360,7 +360,7 @@ mod suite {
 
     /// They were added for connections that were given up, but may not be used.
     #[test]
-    fn shards_that_nobody_uses_are_returned_except_one() -> Result {
+    fn unused_shards_are_returned_except_one() -> Result {
         let bench = bench()?;
         let pools = bench.pools().ok_or(ENODEV)?;
         let pool = pools.recv(FragmentSize::K4);

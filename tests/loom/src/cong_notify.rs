@@ -47,7 +47,7 @@ fn an_unreported_port_stays() {
 }
 
 #[test]
-fn who_polls_is_woken() {
+fn a_poller_is_woken() {
     check(|| {
         let news = news(|_| ());
         let wait = Arc::new(WaitQueue::new());

@@ -49,7 +49,7 @@ impl Socket {
 }
 
 #[test]
-fn who_waits_for_room_is_woken() {
+fn a_sender_that_waits_for_room_is_woken() {
     check(|| {
         let socket = Socket::new(1);
         let senders = [(); 2].map(|()| {

@@ -44,7 +44,7 @@ impl Share {
 }
 
 #[test]
-fn who_waits_for_room_is_woken() {
+fn a_sender_that_waits_for_room_is_woken() {
     check_few(2, || {
         let share = Share::new(LIMIT);
         let senders = [(); 2].map(|()| {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table() {
+    fn options_that_are_no_tables() {
         assert!(parse("rds-info --holders --json").unwrap().holders);
         let report = parse("rds-info --report x.tar").unwrap().report;
         assert_eq!(report, Some("x.tar".into()));

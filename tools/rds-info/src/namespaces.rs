@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_cannot_be_entered() {
+    fn other_files_cannot_be_entered() {
         let proc = Proc::new("none");
         proc.process("self", None);
         proc.process("5", Some("self"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_says_who_may() {
+    fn a_denied_call_names_the_capability() {
         let denied = io::Error::from(ErrorKind::PermissionDenied);
         let error = explain::<()>(Err(denied), || "no".to_owned()).unwrap_err();
         assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");

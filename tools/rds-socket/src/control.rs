@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoded_messages_are_decoded() {
         let mut bytes = encode(5, &[1, 2]);
         bytes.extend(encode(7, &[]));
         let mut other = encode(8, &[3]);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_writes_is_padded() {
+    fn messages_of_the_kernel_are_padded() {
         // A length that is no multiple of the word, as that of a status may be.
         let mut bytes = encode(4, &[1, 2]);
         bytes[..ALIGN].copy_from_slice(&(HEADER + 12).to_ne_bytes());

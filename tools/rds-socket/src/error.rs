@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_says_what_why_and_what_to_do() {
+    fn message_has_call_reason_and_advice() {
         let error = io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
         let hint = socket_hint(error.raw_os_error());
         let text = Error::new("create an RDS socket", error)

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_bytes_are_read() {
         let memory = Memory::new(100).unwrap();
         let area = memory.area(10, 20).unwrap();
         area.write(b"twenty bytes, no less");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_has() {
+    fn memory_beyond_the_address_space() {
         let error = Memory::new(usize::MAX / 2).unwrap_err().to_string();
         assert!(error.contains("bytes of memory"), "{error}");
     }

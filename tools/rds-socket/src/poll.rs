@@ -93,7 +93,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn tells_which_is_ready_and_for_what() {
+    fn reports_ready_files_and_their_events() {
         let (mut a, b) = UnixStream::pair().unwrap();
         let mut fds = [PollFd::new(&b, PollFd::READABLE)];
         assert_eq!(poll(&mut fds, Some(Duration::ZERO)).unwrap(), 0);

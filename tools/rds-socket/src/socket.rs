@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rds_socket_gets_errors() {
+    fn other_sockets_get_errors() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         let socket = RdsSocket::from(OwnedFd::from(ours));
         let number = |error: Error| error.io_error().raw_os_error();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_program_asks_for_is_checked() {
+    fn requests_of_another_program_are_checked() {
         let good = hello("10.0.0.1", "10.0.0.2", 4000).unwrap();
         let bad: [fn(&mut Hello); 4] = [
             |x| x.version += 1,

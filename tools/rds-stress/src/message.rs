@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_bytes_are_read() {
         for (op, seq, request) in [(Op::Request, 0, 0), (Op::Ack, u64::MAX, 5)] {
             let header = Header { op, seq, request };
             assert_eq!(read(seq, &message(op, seq, request)), Ok(header));

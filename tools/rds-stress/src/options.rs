@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_program_sends_is_checked() {
+    fn options_of_another_program_are_checked() {
         assert!(example().check().is_ok());
         let bad: [fn(&mut Options); 16] = [
             |o| o.req_bytes = HEADER as u32 - 1,

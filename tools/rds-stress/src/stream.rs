@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_limits_what_waits() {
+    fn depth_limits_waiting_requests() {
         let [mut a, mut b] = pair();
         let requests: Vec<_> = std::iter::from_fn(|| send(&mut a, true)).collect();
         assert_eq!((requests.len(), a.waiting()), (4, 4));

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_verifies_and_is_confirmed() {
+    fn sent_messages_verify_and_are_confirmed() {
         let (mut out, key) = outgoing();
         let mut verifier = Verifier::new(key, Sizes::Boundary, PLAN.count);
         assert!(out.welcomed(PLAN).unwrap());

@@ -17,7 +17,7 @@ fn they_begin_empty() {
 }
 
 #[test]
-fn they_have_what_was_set_last() {
+fn the_last_contents_stay() {
     let mut bytes = bytes();
     for len in [0, 3, ROOM, 1] {
         let from = &[1, 2, 3, 4, 5, 6, 7, 8][..len];

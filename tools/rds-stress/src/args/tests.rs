@@ -231,7 +231,7 @@ fn rdma_options_of_the_established_tool() {
 }
 
 #[test]
-fn what_rdma_cannot_be_is_refused_in_words() {
+fn impossible_rdma_options_are_refused_in_words() {
     for (options, words) in [
         ("-D 4K --rdma-use-fence 0", "verified"),
         ("-D 4K --rdma-key-o-meter", "does not count"),

@@ -21,7 +21,7 @@ fn grow(arena: &Arena) -> Result<(), GrowError> {
 }
 
 #[test]
-fn what_is_revoked_is_not_mapped() {
+fn a_revoked_arena_is_not_mapped() {
     let pd = Pd::new();
     let arena = Arena::new(Some(&pd), None, SIZE).unwrap();
     for _ in 0..3 {

@@ -307,7 +307,7 @@ fn sends_keep_their_buffers_until_they_are_done() {
 }
 
 #[test]
-fn what_a_device_refuses_is_dropped_and_ends_the_ring() {
+fn requests_that_a_device_refuses_are_dropped_and_end_the_ring() {
     for takes in 0..5 {
         let fixture = Fixture::new(1);
         let mut ring = SendRing::new(SLOTS, fixture.domain(), LKEY, 16, false).unwrap();
