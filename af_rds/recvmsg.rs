@@ -1,6 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `recvmsg(2)`.
+//! `recvmsg(2)`: reads one message, or reports what has happened to operations and ports.
+//!
+//! # Operation
+//!
+//! A call first reports pending notifications of operations, then ports that have room again, both
+//! without a message. Otherwise it copies the oldest message and its control messages. Without any
+//! of these it waits, unless it must not. The reader that was woken wakes the next one.
+//!
+//! # Ownership
+//!
+//! A message in the queue owns the buffers in which it arrived. The reader takes it out, copies
+//! without a spinlock, and drops it; that returns the buffers to their pool. A reader that peeks
+//! puts it back, as does one whose copy fails.
+//!
+//! # Errors
+//!
+//! An error of a copy leaves the message, notification or ports for the next call. If a control
+//! message has no room, the call sets `MSG_CTRUNC`. A notification that has no room waits for a
+//! call that has.
 
 use super::bind::sockaddr;
 use crate::{

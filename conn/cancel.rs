@@ -1,6 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Removes messages from a connection's queues before the peer has acknowledged them.
+//!
+//! # Operation
+//!
+//! A program cancels its messages to one port, or closes their socket. Messages that must not be
+//! repeated are lost with their queue pair. A walk handles the queues a batch at a time, and holds
+//! `Path::tx` for one batch only. `cancel_lock` permits one walk per connection. Closing a socket
+//! does not wait for that lock: a sweep in the work queue does the rest.
+//!
+//! # Ownership
+//!
+//! The queues own the messages. A removed message is moved to a list of the caller, which drops it
+//! without the lock. That releases the charge of its sender and its handles of buffers. A queue
+//! pair to which a buffer is posted has a handle of its own. A message that is partially sent stays
+//! in the queue, because the peer waits for the rest. It only gives up its charge.
+//!
+//! # Errors
+//!
+//! Nothing here can fail. Messages of programs that are removed are counted. Their operations end,
+//! so the programs are notified.
 
 use super::{
     info::{

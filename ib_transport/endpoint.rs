@@ -1,6 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One attempt to connect, and the connection that it becomes: a CM id and its queue pair.
+//!
+//! # Operation
+//!
+//! The active side resolves the peer's address and the route, each with an event of the CM at the
+//! end. Then it creates the queue pair, posts receives, and sends a request with private data. The
+//! passive side begins with the request of a peer: it creates the queue pair, posts receives, and
+//! accepts. Receives are posted before the peer can send, so its first frame finds a buffer. The
+//! worker of the connection runs each step; `proto::connect` decides which is next.
+//!
+//! # Ownership
+//!
+//! The worker owns the [`IbEndpoint`]. The CM's handler and the device use its [`EndpointShared`]
+//! only. Posted buffers belong to the queue pair. Dropping the endpoint closes that: the posted
+//! requests are flushed, and their buffers return to the pools.
+//!
+//! # Errors
+//!
+//! A step that fails returns the error to the worker, which drops the endpoint and tries again
+//! later. A request or a CM id whose last message has no route is deferred: soft-RoCE could not
+//! send that, and would be unusable afterwards.
 
 use super::{
     device::{
@@ -139,7 +159,16 @@ impl IbEndpoint {
         Ok(endpoint)
     }
 
-    /// Asks the CM for the peer's address. Returns `ETIMEDOUT` after the last timeout. May sleep.
+    /// Asks the CM for the peer's address.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` after the last timeout.
+    /// - Any error of the CM.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     fn ask_for_address(&mut self) -> Result {
         let key = &self.shared.connection.key;
         let timeout = self.timeout.next().ok_or(Errno::TimedOut)?;
@@ -157,7 +186,16 @@ impl IbEndpoint {
         Ok(())
     }
 
-    /// Tries again to resolve the peer's address. Returns `ETIMEDOUT` if the time limit is over.
+    /// Tries again to resolve the peer's address.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT` if the time limit is over.
+    /// - `ENODEV` if the address is no longer reached through the same device.
+    /// - Any other error of a step.
+    ///
+    /// # Context
+    ///
     /// May sleep.
     fn resolve_again(&mut self) -> Result {
         self.section = Some(self.transport.section()?);

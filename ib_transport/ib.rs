@@ -123,13 +123,28 @@ impl Ib {
     }
 
     /// Makes the removal of any device wait for the caller, whose new CM id has no device yet.
-    /// Fails only with `ENOMEM`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn section(&self) -> Result<Section> {
         self.addrs.sections().open()
     }
 
-    /// Registers an endpoint as a user of its device. Returns `ENODEV` if the transport does not
-    /// use the device, or it is being removed. May sleep.
+    /// Registers an endpoint as a user of its device.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the transport does not use the device, or it is being removed.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn use_device(
         &self,
         device: &IbDevice,
@@ -154,7 +169,15 @@ impl Ib {
         Some(self.find(device)?.pools.clone())
     }
 
-    /// Returns the device that has a local address. Fails only with `ENOMEM`. May sleep.
+    /// Returns the device that has a local address.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn device_of(&self, addr: Ipv6Addr, scope: u32) -> Result<Option<Arc<Device>>> {
         let id = self.addrs.device_of(IpBits::new(addr), scope)?;
         let devices = self.devices.lock();

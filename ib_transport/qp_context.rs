@@ -1,6 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Per-QP context: the state of an endpoint that its completions use.
+//!
+//! # Operation
+//!
+//! Completions run in softirq and must not sleep. If transmission finds no buffer, or a check is
+//! due, they set a flag here and schedule the worker of the device. That makes room in the pool and
+//! resumes the transmission, and checks for missing completions.
+//!
+//! # Ownership
+//!
+//! The queue pair owns the context, and keeps the connection and the device alive with it. The
+//! context owns no buffer. A posted one belongs to the queue pair until it completes. A device
+//! keeps the buffers of unsignaled sends until a later send completes. So [`QpContext::make_room`]
+//! and the watchdog send a header that reports its completion.
+//!
+//! # Errors
+//!
+//! Each error marks the endpoint as lost, and the worker of the connection drops it. Nothing is
+//! dropped here, because that sleeps. Transmission without a buffer is retried for a while; then
+//! the next endpoint uses small fragments, for which memory is found more easily.
 
 use super::{
     device::Device,

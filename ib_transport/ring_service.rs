@@ -139,8 +139,13 @@ impl QpContext {
         }
     }
 
-    /// Posts spare buffers, and others from the pool, until the ring has its depth. Fewer may be
-    /// posted: returns `ENOMEM` if memory is short, or the error of the device.
+    /// Posts spare buffers, and others from the pool, until the ring has its depth. Some may be
+    /// posted before an error.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` if memory is short.
+    /// - Any error of the device.
     pub(super) fn refill(qp: &Qp<Self>, ring: &mut RecvRingPolicy) -> Result {
         let this = qp.handler();
         while ring.depth.missing() > 0 {

@@ -1,6 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The buffer pools of one device, and those for messages without a device.
+//!
+//! # Operation
+//!
+//! A device has a pool for receives of each fragment size, and pools for sends of several sizes. A
+//! buffer for sending has room for a header and the payload behind it. A system call allocates the
+//! buffers of a message before the message is queued. Transmission allocates the others: for a
+//! header alone, for the congestion map, and for a copy. A few buffers of each pool are left to
+//! those, so a full queue cannot block itself.
+//!
+//! # Ownership
+//!
+//! A buffer belongs to its handle, and returns to its pool with the last one. It outlives the
+//! pools. When the device is removed, the pools are revoked: nothing stays mapped, and the contents
+//! can still be read and copied.
+//!
+//! # Errors
+//!
+//! An allocation fails if there is no memory, or the pool is at its limit. [`GrowError`] tells
+//! these apart. Without memory a message fails with `ENOMEM`. At the limit its system call waits.
+//! Transmission waits until the worker of the device has made room.
 
 use super::{
     BufMut,

@@ -177,7 +177,15 @@ impl TcpEvents for TcpContext {
 }
 
 impl TcpContext {
-    /// Creates a context without a socket. Fails only with `ENOMEM`. May sleep.
+    /// Creates a context without a socket.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new(
         transport: &Arc<Tcp>,
         connection: &Arc<Connection>,
@@ -338,9 +346,17 @@ impl TcpContext {
     }
 
     /// Allocates the memory to carry many messages, as far as it is missing. Anybody can make this
-    /// node have a socket, so new ones have little. Fails only with `ENOMEM`. May sleep.
+    /// node have a socket, so new ones have little.
     ///
     /// Each part may be in several pieces, and has `__GFP_NOWARN`: nothing depends on it.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     #[cold]
     fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
         reader.grow()?;

@@ -60,7 +60,15 @@ counters! {
 pub(crate) struct TcpCounters(PerCpuCounters<{ NAMES.len() }>);
 
 impl TcpCounters {
-    /// Creates counters that are all zero. Fails only with `ENOMEM`. May sleep.
+    /// Creates counters that are all zero.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new() -> Result<Self> {
         Ok(Self(PerCpuCounters::new()?))
     }

@@ -80,8 +80,15 @@ impl TcpEndpoint {
         Ok(KBox::new(Self { context }, GFP_KERNEL)?)
     }
 
-    /// Creates the endpoint of a connection that the peer has made. Fails only with `ENOMEM`. May
-    /// sleep.
+    /// Creates the endpoint of a connection that the peer has made.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn passive(
         transport: &Arc<Tcp>,
         connection: &Arc<Connection>,

@@ -148,7 +148,15 @@ impl Reader {
         }
     }
 
-    /// Allocates the window. Fails only with `ENOMEM`, and then reads more slowly. May sleep.
+    /// Allocates the window. Without it the endpoint reads more slowly.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn grow(&mut self) -> Result {
         if self.window.bytes.is_empty() {
             self.window.bytes = KVVec::from_elem(0, WINDOW, GFP_KERNEL | __GFP_NOWARN)?;

@@ -30,7 +30,15 @@ const FEW_FRAMES: usize = 16;
 /// Memory for the frames.
 pub(super) type StageRing = KVVec<Option<Staged>>;
 
-/// Allocates memory for [`FrameStage::grow`]. Fails only with `ENOMEM`. May sleep.
+/// Allocates memory for [`FrameStage::grow`].
+///
+/// # Errors
+///
+/// - `ENOMEM`
+///
+/// # Context
+///
+/// May sleep.
 pub(super) fn large_ring() -> Result<StageRing> {
     ring(FRAMES, GFP_KERNEL | __GFP_NOWARN)
 }
@@ -78,8 +86,15 @@ pub(super) struct FrameStage {
 }
 
 impl FrameStage {
-    /// Creates an empty stage, with room only for a socket that carries messages. Fails only with
-    /// `ENOMEM`. May sleep.
+    /// Creates an empty stage, with room only for a socket that carries messages.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new(carries: bool) -> Result<Self> {
         Ok(Self {
             ring: ring(if carries { FEW_FRAMES } else { 0 }, GFP_KERNEL)?,

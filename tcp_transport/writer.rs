@@ -1,6 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Send side of an endpoint: gives frames to the socket, and notes what TCP has acknowledged.
+//!
+//! # Operation
+//!
+//! The work of the endpoint takes frames from the stage, a batch at a time, and sends a batch with
+//! one call. TCP may take a part of it; a later call sends the rest. A mark notes where each
+//! message ends in the stream, until TCP has acknowledged that byte.
+//!
+//! # Ownership
+//!
+//! A frame owns a handle of its buffer: first in the stage, then in the batch. TCP copies the
+//! bytes, so the batch drops its frames when TCP has them. The message keeps a handle of its own
+//! for a replay, until the peer has acknowledged it.
+//!
+//! # Errors
+//!
+//! Without room in the socket the frames stay in the batch, and an event of the socket queues the
+//! work again. Without memory no event comes, so the caller retries later. An error of the socket
+//! ends the endpoint; [`Writer::clear`] drops the rest, and the next endpoint sends it again.
 
 use super::{
     counters::{
@@ -67,8 +85,15 @@ pub(super) enum Written {
 }
 
 impl Writer {
-    /// Creates the send side of a new socket, without memory unless it carries messages. Fails only
-    /// with `ENOMEM`. May sleep.
+    /// Creates the send side of a new socket, without memory unless it carries messages.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn new(carries: bool) -> Result<Self> {
         let (frames, marks) = if carries { (BATCH, FEW_MARKS) } else { (0, 0) };
         Ok(Self {
@@ -81,7 +106,15 @@ impl Writer {
         })
     }
 
-    /// Makes room for all marks. Fails only with `ENOMEM`, and then sends more slowly. May sleep.
+    /// Makes room for all marks. Without it the endpoint sends more slowly.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
     pub(super) fn grow(&mut self) -> Result {
         if self.memory.len() < MARKS {
             let flags = GFP_KERNEL | __GFP_NOWARN;

@@ -299,13 +299,22 @@ impl MrPool {
         Ok((self.keep(memory, (), Some(then), traced)?, pieces))
     }
 
-    /// Returns the protection domain, or `ENODEV` if the device is being removed.
+    /// Returns the protection domain.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the device is being removed.
     fn pd(&self) -> Result<Arc<Pd>> {
         self.state.lock().pd.clone().ok_or(ENODEV)
     }
 
     /// Registers a region, with further attempts if the queue pair fails. Waits for the device
-    /// without locks. Returns `ETIMEDOUT` at once during the back-off. Sleeps.
+    /// without locks. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT`, at once, during the back-off.
+    /// - Any error of the registration.
     fn region(&self, addr: &SocketAddr, mapping: Arc<Mapping>, access: Access) -> Result<Region> {
         // Dropped without locks.
         let mut released = Fifo::new();
@@ -349,8 +358,12 @@ impl MrPool {
     }
 
     /// Returns the registration queue pair, a free MR for `pages` pages if there is one, and the
-    /// size of a new one. Creates the queue pair if there is none. Returns `ETIMEDOUT` at once
-    /// during the back-off. Sleeps.
+    /// size of a new one. Creates the queue pair if there is none. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// - `ETIMEDOUT`, at once, during the back-off.
+    /// - Any error of the device.
     fn prepare(&self, addr: &SocketAddr, pages: usize) -> Result<(Arc<RegQp>, Option<Mr>, u32)> {
         // Dropped after the lock.
         let closed;

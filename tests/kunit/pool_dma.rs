@@ -157,8 +157,7 @@ mod suite {
         Ok(())
     }
 
-    /// Returns EINVAL if `holds` is `false`. Outside of the test functions a failed assertion would
-    /// panic.
+    /// Fails if `holds` is `false`. Outside of the test functions a failed assertion would panic.
     fn check(holds: bool, what: &str) -> Result {
         if holds {
             return Ok(());
