@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# faulty-device.sh FLAVOR: builds soft-RoCE with the faults of tests/vm/faulty for the test kernel of
-# a flavour, and prints the path of the module. The kernel and its own modules stay as they are, so
-# a change of the faults costs half a minute. The key covers the driver's source and the faults.
+# faulty-device.sh FLAVOR: builds soft-RoCE with the faults of tests/vm/faulty for the test kernel
+# of a flavour, and prints the path of the module. The kernel and its own modules stay as they are,
+# so a change of the faults costs half a minute. The key covers the driver's source and the faults.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # Options of the calling make, such as -s, which would leave the log empty.

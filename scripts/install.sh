@@ -3,8 +3,8 @@
 # install.sh install|uninstall KDIR BUILD: installs the module in BUILD for the kernel of KDIR, with
 # the files of dist/ and the manual page, below DESTDIR if that is set; or removes them.
 # install.sh WHAT...: installs parts for packages. files: those of dist/, and the page; programs:
-# the tools, with their pages, completions and examples; source: the files from which DKMS builds the module.
-# Programs and pages go below PREFIX. Nothing is built.
+# the tools, with their pages, completions and examples; source: the files from which DKMS builds
+# the module. Programs and pages go below PREFIX. Nothing is built.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 # The folder of depmod in Debian, for a user who became root without a new environment.

@@ -115,7 +115,8 @@ def arm64_module():
 
 
 def keys_without_patches(module):
-    """Returns the tracepoints for which a module, built for a kernel with static keys, reads memory."""
+    """Returns the tracepoints for which a module, built for a kernel with static keys, reads
+    memory."""
     relocations = subprocess.run(["readelf", "--relocs", "--wide", module], check=True, capture_output=True, text=True)
     points = re.findall(r"=> __tracepoint_(\w+),", (TOP / "bindings/tracepoints.rs").read_text())
     return keys_without_patches_among(points, relocations.stdout)

@@ -36,8 +36,8 @@ from rdsvm.node import Defect, KERNEL_LINE, NodeError
 
 TOP = Path(__file__).resolve().parent.parent
 START = time.monotonic()
-# Number of jobs at a time. Two leave a sixth of two processors idle, as tests wait for timeouts. With
-# three, each machine gets less of a processor.
+# Number of jobs at a time. Two leave a sixth of two processors idle, as tests wait for timeouts.
+# With three, each machine gets less of a processor.
 WORKERS = 2
 # Consoles and run directories of the last run. cases.json: [seconds, processor seconds] of each
 # case by kernel; costs.json: see costs.py.
@@ -234,8 +234,8 @@ class Machines:
     def plan(self, flavor, *which, tests=("tests/vm",), cases=(1, 1), suite="", env=None):
         """Returns jobs for the tests of a kernel that pytest's options select.
 
-        cases: (K, N) for the Kth of N parts of those that are not cheap. suite: a name for these tests, if not all are
-        run. env: additional environment of them."""
+        cases: (K, N) for the Kth of N parts of those that are not cheap. suite: a name for these
+        tests, if not all are run. env: additional environment of them."""
         env = env or {}
         suite = ", ".join(filter(None, (suite_of(flavor), suite)))
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# Tests RDS between two addresses of RDMA adapters, usually of two hosts, and writes one report. Needs
-# neither a virtual machine nor the source tree: only the loaded module and the tools on both hosts.
+# Tests RDS between two addresses of RDMA adapters, usually of two hosts, and writes one report.
+# Needs neither a virtual machine nor the source tree: only the loaded module and the tools on both
+# hosts.
 set -uo pipefail
 
 usage() {

@@ -14,8 +14,9 @@
  *   then       N half-words of 32 bits: its size in bytes
  *
  * A block is a translation block of QEMU's: instructions from an entry to the first jump, call or
- * end of a page. Blocks outside of the modules' range get no code at all. A counter that has changed
- * says that the block ran, not how often: of two CPUs that count at once, one may count in vain.
+ * end of a page. Blocks outside of the modules' range get no code at all. A counter that has
+ * changed says that the block ran, not how often: of two CPUs that count at once, one may count in
+ * vain.
  */
 #include <fcntl.h>
 #include <pthread.h>

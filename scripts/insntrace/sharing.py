@@ -199,7 +199,8 @@ class Data:
         return demangle([name])[0] + offset + "".join(f" {x}" for x in module)
 
     def name(self, touches):
-        """Returns the name of static data in a line, which is what is written most; "" on the heap."""
+        """Returns the name of static data in a line, which is what is written most; "" on the
+        heap."""
         written = Counter(t.at for t in touches if t.write and t.at)
         return self.find(top(written, 1)[0]) if written else ""
 
@@ -255,7 +256,8 @@ def top(names, most):
 
 
 def brief(name):
-    """Returns a Rust name with the last two parts of its path, and almost without type arguments."""
+    """Returns a Rust name with the last two parts of its path, and almost without type
+    arguments."""
     while m := re.search(r"(::|\w)?<([^<>]*)>", name):
         kept = last(m[2].split(" as ")[0])
         if m[1]:

@@ -8,10 +8,11 @@
  *                 i: the end of an interrupt or a system call, or -), and a hexadecimal digit for
  *                 the size of each instruction
  *   OUT.N.trace   pairs of 32-bit words: number of a block, and how often it ran in a row
+ *
  * trace.py makes tables of them. One virtual CPU, x86-64.
  *
- * With count=FILE instead of out=OUT it writes only how many instructions there were, a line for each
- * pair of marks. That costs the guest little time, and takes no room.
+ * With count=FILE instead of out=OUT it writes only how many instructions there were, a line for
+ * each pair of marks. That costs the guest little time, and takes no room.
  */
 #include <inttypes.h>
 #include <stdbool.h>

@@ -149,8 +149,8 @@ class Machine(Node):
         self.built = self.module.stat().st_mtime
         if self.watcher:
             self.watcher.loading(self)
-        # The module with KUnit suites runs them meanwhile, which takes minutes on the debug kernel of
-        # a busy machine.
+        # The module with KUnit suites runs them meanwhile, which takes minutes on the debug kernel
+        # of a busy machine.
         result = self.run(["insmod", self.module, *options], check=False, timeout=600)
         if self.watcher:
             self.watcher.loaded(self)

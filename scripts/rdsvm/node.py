@@ -142,8 +142,8 @@ class Process:
         self.node._request(op="stdin", id=self.ident, data=data, ends=close)
 
     def finish(self, text="", timeout=120):
-        """Writes to the command's standard input and ends that. Waits for the end of the command, which
-        must succeed, and returns its Result."""
+        """Writes to the command's standard input and ends that. Waits for the end of the command,
+        which must succeed, and returns its Result."""
         self.write(text, close=True)
         return self.wait(timeout, check=True)
 

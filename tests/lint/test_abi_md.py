@@ -36,8 +36,8 @@ def test_each_answer_that_differs_is_listed():
 
 
 def test_each_failure_has_a_reason():
-    """Each text with which a connection notes a failure is in proto/path_history.rs, and in the table
-    of reasons in abi.md."""
+    """Each text with which a connection notes a failure is in proto/path_history.rs, and in the
+    table of reasons in abi.md."""
     source = "".join(x.read_text() for folder in ("conn", "ib_transport", "tcp_transport", "kapi/rdma")
                      for x in sorted((TOP / folder).rglob("*.rs")))
     noted = set(re.findall(r'\b(?:note_error|note_failure|give_up\w*)\(\s*"([^"]+)"', source))

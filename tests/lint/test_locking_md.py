@@ -27,7 +27,8 @@ def test_every_lock_is_there():
 
 
 def test_locks_are_in_order():
-    """The rank says which locks may be taken while a lock is held, so each table is in its order."""
+    """The rank says which locks may be taken while a lock is held, so each table is in its
+    order."""
     page = (TOP / "Documentation/locking.md").read_text()
     tables = [re.findall(r"^\| (\d+) \|", table, re.M) for table in page.split("| Rank |")[1:]]
     assert len(tables) == 2

@@ -47,7 +47,8 @@ def test_words_are_those_of_the_module(name, comment):
 
 
 def test_drops():
-    """Each counter with that word in its name is a drop, except the one of C for acknowledged messages."""
+    """Each counter with that word in its name is a drop, except the one of C for acknowledged
+    messages."""
     drops = {name for name, (meaning, _) in WORDS.items() if meaning == "Drop"}
     assert {x for x in WORDS if "_drop" in x} - {"send_drop_acked"} <= drops
     assert not [x for x in drops if re.search("Only C RDS", WORDS[x][1])]

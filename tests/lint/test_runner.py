@@ -414,7 +414,8 @@ def test_shards():
 
 
 def committed(functions=40):
-    """Returns costs.json of a suite with two cases of each function, which cost 10 to 14 seconds."""
+    """Returns costs.json of a suite with two cases of each function, which cost 10 to 14
+    seconds."""
     known = {f"test_{i}.py::t": 10.0 + i % 5 for i in range(functions)}
     return {"release": known, "total": {"release": 2 * sum(known.values())}}
 

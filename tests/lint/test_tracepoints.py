@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The events of bindings/rds_trace.h, their names in Rust and in the documentation, and the scripts that use them."""
+"""The events of bindings/rds_trace.h, their names in Rust and in the documentation, and the scripts
+that use them."""
 
 import re
 from pathlib import Path
@@ -75,7 +76,8 @@ def test_names():
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda it: it.stem)
 def test_scripts(path):
-    """Scripts use events and fields that exist, say how they are run, and are documented and installed."""
+    """Scripts use events and fields that exist, say how they are run, and are documented and
+    installed."""
     text, known = path.read_text(), events()
     assert path.stat().st_mode & 0o111 and text.startswith("#!/usr/bin/env bpftrace\n// SPDX-License-Identifier: GPL-2.0\n/*\n")
     found = set(uses(text))
@@ -92,8 +94,8 @@ def test_scripts(path):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda it: it.stem)
 def test_full_maps_are_noticed(path):
-    """A full map drops what is put into it. Scripts with a key for each message or operation count that, and say how a
-    map is made larger."""
+    """A full map drops what is put into it. Scripts with a key for each message or operation count
+    that, and say how a map is made larger."""
     text = path.read_text()
     stores = re.findall(r"^\t(@\w+\[[^=\n]*args->(?:sequence|operation)\]) = nsecs;\n(.*?\n\t})", text, re.S | re.M)
     # The other key is a port.

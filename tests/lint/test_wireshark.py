@@ -94,7 +94,8 @@ def ports(*congested):
 
 @pytest.mark.parametrize("size", (4096, 8192))
 def test_map(size, read, errors):
-    """The ports are those of the map, whose parts are in several packets and in one or two frames."""
+    """The ports are those of the map, whose parts are in several packets and in one or two
+    frames."""
     congested = (0, 7, 8, 4000, 32767, 32768, 65535)
     capture = to_b(Capture(), *frames.congestion(ports(*congested), size=size, ext=frames.introduction(5, 1 << 31)))
     rows = read(capture, "af_rds.map.port", "af_rds.map.count", shown="af_rds.map")
@@ -302,8 +303,8 @@ def test_lost_packets(missing, errors):
 
 
 def test_cut_by_the_capture(read, errors):
-    """Headers of segments that were captured in part are shown. Wireshark itself shows nothing of such
-    a packet of RoCE."""
+    """Headers of segments that were captured in part are shown. Wireshark itself shows nothing of
+    such a packet of RoCE."""
     capture = Capture()
     for cut in (128, 80):
         capture.segment(A, B, 40000 + cut, 16385, frames.message(8, bytes(900), sport=7), cut=cut)

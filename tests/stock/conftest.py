@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A root of Debian with its own kernels, into which the packages of build/deb are installed, and nodes that boot it.
+"""A root of Debian with its own kernels, into which the packages of build/deb are installed, and
+nodes that boot it.
 
-The root is an overlay over the one of scripts/stock-root.sh, in a mount namespace of this run: make test-stock."""
+The root is an overlay over the one of scripts/stock-root.sh, in a mount namespace of this run: make
+test-stock."""
 
 import os
 import re

@@ -12,8 +12,8 @@ NEAR, FAR = (f"::ffff:{x}" for x in (A, B))
 ENDS = rf"{NEAR}, {FAR}, 0"
 PINGS = f"rds-ping -c 20 -i 0.05 -I {A} {B}"
 OPERATIONS = f"rds-stress -r {A} -s {B} -t 1 -d 1 -T 3 -q 256 -D 16K -I 1"
-# One socket sends to another of its node until that has no room. Then that one reads. Before that a message finds no
-# socket.
+# One socket sends to another of its node until that has no room. Then that one reads. Before that a
+# message finds no socket.
 SLOW_READER = """
 import socket
 reader, sender = (socket.socket(21, socket.SOCK_SEQPACKET) for _ in range(2))

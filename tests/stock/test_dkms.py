@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The packages in a root of Debian: what DKMS builds, for which kernels, and what is said where it cannot."""
+"""The packages in a root of Debian: what DKMS builds, for which kernels, and what is said where it
+cannot."""
 
 import lzma
 
@@ -23,7 +24,8 @@ def test_installed_module(root, release):
 
 
 def test_tracepoints_cost_one_instruction(root, release, tmp_path):
-    """Debian's kernels have static keys, and the headers for which DKMS builds have their assembly."""
+    """Debian's kernels have static keys, and the headers for which DKMS builds have their
+    assembly."""
     file = root.path / root.run("modinfo", "-k", release, "-F", "filename", "rds_rust").strip().lstrip("/")
     assert file.name in ("rds_rust.ko", "rds_rust.ko.xz")
     data = file.read_bytes()

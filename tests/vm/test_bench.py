@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""make bench, make bench-pool, make bench-scaling and make bench-sharing print a number in each row.
+"""make bench, make bench-pool, make bench-scaling and make bench-sharing print a number in each
+row.
 
-The numbers themselves are not checked, except those of shared cache lines, which are the same in each
-run.
+The numbers themselves are not checked, except those of shared cache lines, which are the same in
+each run.
 """
 
 import json

@@ -65,7 +65,8 @@ def test_questions(node, tools, guest):
     cpus = {tuple(x.text.split(">")[0][1:].split(",")): x.cpu for x in texts["recv_completed"]}
     assert {(near, far, str(tos)), (far, near, str(tos))} <= set(cpus), cpus
 
-    # rds-stalls.bt: the last messages may wait. They are those between the last acknowledged one and the newest.
+    # rds-stalls.bt: the last messages may wait. They are those between the last acknowledged one
+    # and the newest.
     waiting, numbers = Counter(), {"queued": {}, "acked": {}}
     for message, steps in messages.items():
         ends = message.source, message.destination, message.tos
@@ -105,6 +106,7 @@ def test_questions(node, tools, guest):
         else:
             assert 0 <= float(record.time) - begun[number] < 60, record
 
-    # rds-steps.bt: programs queue and read, whatever runs the rest. Another context may queue for a program.
+    # rds-steps.bt: programs queue and read, whatever runs the rest. Another context may queue for a
+    # program.
     tasks = {event: Counter(x.task for x in found) for event, found in texts.items()}
     assert tasks["msg_queued"]["rds-ping"] > 0 and tasks["msg_read"]["rds-ping"] == count, tasks

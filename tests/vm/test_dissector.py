@@ -35,7 +35,8 @@ class Sniffer:
 @pytest.mark.pairs("rust-rust", "rust-c")
 @pytest.mark.parametrize("version", (4, pytest.param(6, marks=pytest.mark.long("release"))))
 def test_wire(pair, tools, guest, tmp_path, version):
-    """A new connection, its congestion maps, pings and messages are shown, without any complaint."""
+    """A new connection, its congestion maps, pings and messages are shown, without any
+    complaint."""
     hosts = new_addresses(guest, pair, version)
     sniffer = Sniffer(pair[0])
     ping(tools, pair[0], hosts[1], hosts[0], count=PINGS)

@@ -20,7 +20,8 @@ SIZES = {10000: 40, 10001: 42, 10003: 26, 10004: 26, 10005: 26, 10006: 28, 10008
          10011: 65, 10012: 50, 10013: 50, 10014: 50, 10015: 52, 10017: 92}
 # Tables that C RDS of Linux does not have.
 OF_UEK = {10020: 87, 10021: 87}
-# Reasons in the table of paths: of the end that a program resets, of the other end, and of attempts.
+# Reasons in the table of paths: of the end that a program resets, of the other end, and of
+# attempts.
 USER_RESET, LOST, UNREACHABLE = 1, (11, 12, 26, 33, 34), (5, 7, 20, 21, 22)
 NO_ADDRESS = "C shows 0.0.0.0 for both addresses: it takes them from the wrong end of the mapped ones"
 
@@ -202,8 +203,8 @@ def test_counters(node, tools, guest):
 @pytest.mark.impls("rust")
 @pytest.mark.parametrize("ends", ((*PAIR, NOWHERE), (*PAIR6, NOWHERE6)), ids=("v4", "v6"))
 def test_paths(node, tools, guest, ends):
-    """The table of paths, which Oracle's kernels have: a connection that is up, the same one after a
-    reset, and one that was never up."""
+    """The table of paths, which Oracle's kernels have: a connection that is up, the same one after
+    a reset, and one that was never up."""
     local, peer, nowhere = ends
     tos = new_type()
     seen = json.loads(node.run(["python3", guest / "info_paths.py", *ends, ports(), tos]).out)

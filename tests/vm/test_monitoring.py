@@ -182,13 +182,15 @@ def test_holders(node, tools, guest):
         node.run("ip netns del other")
 
 
-# A program for Debian's Python, which has the parser. It prints [name, type, labels, value] of each metric.
+# A program for Debian's Python, which has the parser. It prints [name, type, labels, value] of each
+# metric.
 PARSER = ("import json, sys; from prometheus_client.parser import text_string_to_metric_families as parse;"
           "print(json.dumps([[s.name, f.type, s.labels, s.value] for f in parse(sys.stdin.read()) for s in f.samples]))")
 
 
 def metrics(node, tools):
-    """Returns {(name, type): {labels: value}} of rds-info --prometheus, by the parser of Prometheus' client."""
+    """Returns {(name, type): {labels: value}} of rds-info --prometheus, by the parser of
+    Prometheus' client."""
     text = node.run([tools / "rds-info", "--prometheus"]).out
     done = subprocess.run(["/usr/bin/python3", "-c", PARSER], input=text, capture_output=True, text=True, check=True)
     found = {}

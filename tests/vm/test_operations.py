@@ -44,7 +44,8 @@ def test_unread_statuses(node, guest):
 @pytest.mark.on_siw("release")
 @pytest.mark.parametrize("case", ("bad_arguments", "shorter", "bad_keys", "silent_bad_keys", "untold"))
 def test_refused(case, node, guest):
-    # A user with refusals has to wait before further operations. They are forgotten with the module.
+    # A user with refusals has to wait before further operations. They are forgotten with the
+    # module.
     node.forget()
     node.run(["python3", guest / "refused.py", int(node.kind == "rxe"), case], timeout=600)
 
@@ -338,8 +339,8 @@ def test_packets_lost_of_operations_with_messages(pair, guest):
         done(owner, user)
 
 
-# On iWARP a cut wire ends no connection. Each block is also reached by test_wire_cut of test_pair.py
-# and by test_packets_lost_of_operations_with_messages.
+# On iWARP a cut wire ends no connection. Each block is also reached by test_wire_cut of
+# test_pair.py and by test_packets_lost_of_operations_with_messages.
 @pytest.mark.long("release", "debug")
 @pytest.mark.kinds("rxe")
 @pytest.mark.pairs("rust-rust")

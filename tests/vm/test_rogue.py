@@ -130,7 +130,8 @@ def told_of(node, guest, counter):
     assert not wrong, wrong
 
 
-# The node answers each frame alike on both kernels; the debug kernel detects wrong accesses to memory.
+# The node answers each frame alike on both kernels; the debug kernel detects wrong accesses to
+# memory.
 @pytest.mark.parametrize("attack", [
     *(pytest.param(x, marks=pytest.mark.long("release")) for x in ("frames", "harmless")),
     *(pytest.param(x, marks=pytest.mark.long) for x in ("operations", "packed", "maps"))])

@@ -176,8 +176,8 @@ def test_loss(pair, tools, tcp, lower):
 @pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_sizes_of_buffers(pair, tools, guest, tcp):
-    """net.rds.tcp has the settings of C. TCP takes more of what a node sends while the wire is cut, and
-    tells the peer of less room."""
+    """net.rds.tcp has the settings of C. TCP takes more of what a node sends while the wire is cut,
+    and tells the peer of less room."""
     hosts = tcp(0)
     (a, own), (b, peer) = zip(pair, hosts)
 
@@ -189,7 +189,8 @@ def test_sizes_of_buffers(pair, tools, guest, tcp):
         program.finish(timeout=60)
 
     def taken(bound):
-        """Returns how many bytes TCP takes while the wire is cut, once it has more than the bound."""
+        """Returns how many bytes TCP takes while the wire is cut, once it has more than the
+        bound."""
         ping(tools, a, peer, own)
         b.run(f"ip link set {b.netdevs[WIRE]} down")
         try:
@@ -199,7 +200,8 @@ def test_sizes_of_buffers(pair, tools, guest, tcp):
             b.run(f"ip link set {b.netdevs[WIRE]} up")
 
     def window():
-        """Returns how many bytes the first node has room for, as it tells a listener in place of RDS."""
+        """Returns how many bytes the first node has room for, as it tells a listener in place of
+        RDS."""
         b.forget()
         listener = b.start(["python3", guest / "tcp_window.py", peer, RDS_TCP_PORT])
         listener.expect("^ready$")
@@ -230,8 +232,8 @@ def queued(node):
 
 @LOWER
 def test_sockets_table(pair, tools, tcp, lower):
-    """RDS_INFO_TCP_SOCKETS, as on C: each end has the ports of the other one. When all is acknowledged
-    nothing is left of the last message."""
+    """RDS_INFO_TCP_SOCKETS, as on C: each end has the ports of the other one. When all is
+    acknowledged nothing is left of the last message."""
     hosts = tcp(lower)
     size, ends = 5000, list(zip(pair, hosts))
     exchange(tools, *ends, count=20, sizes=f"{size}..{size}")
@@ -264,8 +266,8 @@ def test_sockets_table(pair, tools, tcp, lower):
 @pytest.mark.long("debug")
 @pytest.mark.parametrize("lower", (0, pytest.param(1, marks=pytest.mark.long("release", "debug"))))
 def test_a_slow_wire(pair, tools, guest, tcp, lower):
-    """TCP has no room for most of the messages. The work of the endpoint runs only for an event of its
-    socket, and each run without room counts."""
+    """TCP has no room for most of the messages. The work of the endpoint runs only for an event of
+    its socket, and each run without room counts."""
     hosts = tcp(lower)
     before = [counters(m, guest) for m in pair]
     with with_netem(pair, "rate 20mbit delay 2ms"):
@@ -350,8 +352,8 @@ def test_off_by_default(pair, guest):
 @pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_strangers(pair, tools, guest, tcp):
-    """Connections without a header, with a bad one, and more of them than may wait, of one peer and of
-    all. A peer connects meanwhile."""
+    """Connections without a header, with a bad one, and more of them than may wait, of one peer and
+    of all. A peer connects meanwhile."""
     hosts = tcp(1)
     a, b = pair
     a.run(f"ip addr add 10.60.0.99/24 dev {a.netdevs[WIRE]}")
@@ -372,8 +374,8 @@ def test_strangers(pair, tools, guest, tcp):
 @pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-rust")
 def test_messages_of_a_peer_without_room(pair, guest, tcp):
-    """A node with as many connections as allowed refuses those that hold no message. What the TCP of
-    a peer like C RDS has sent counts as delivered there, so it waits for room."""
+    """A node with as many connections as allowed refuses those that hold no message. What the TCP
+    of a peer like C RDS has sent counts as delivered there, so it waits for room."""
     hosts = tcp(1)
     a, b = pair
     a.forget("tcp=1", "max_conns=1", "idle_secs=2")
@@ -455,8 +457,8 @@ def test_strangers_leave_room(pair, tools, guest, tcp):
 @pytest.mark.pairs("rust-rust")
 @pytest.mark.parametrize("count", (100, 20000))
 def test_a_message_that_does_not_end(pair, guest, tcp, count):
-    """A peer whose TCP answers stops within the first frame of a message, or a later one. It is given up
-    after a minute."""
+    """A peer whose TCP answers stops within the first frame of a message, or a later one. It is
+    given up after a minute."""
     hosts = tcp(1)
     a, b = pair
     b.forget()
@@ -492,8 +494,8 @@ def test_a_peer_without_room_is_not_given_up(pair, guest, tcp):
 @pytest.mark.long("release", "debug")
 @pytest.mark.pairs("rust-c", "rust-rust")
 def test_a_message_that_waited_while_the_wire_was_cut(pair, guest, tcp):
-    """Both nodes give the connection up. The one with the lower address has nothing to send, and the
-    other one may not ask again. Its message arrives soon after the wire is whole."""
+    """Both nodes give the connection up. The one with the lower address has nothing to send, and
+    the other one may not ask again. Its message arrives soon after the wire is whole."""
     lower = next(index for index, m in enumerate(pair) if m.impl == "rust")
     hosts = tcp(lower)
     ours, other = pair[lower], pair[1 - lower]
@@ -556,8 +558,8 @@ def test_a_peer_that_asks_once(pair, guest, tcp):
 @pytest.mark.long("debug")
 @pytest.mark.pairs("rust-rust")
 def test_peers_that_offer_several_paths(pair, guest, tcp):
-    """The answer to a probe of a multipath peer has the number of paths, which is one. From then on no
-    connection of another path is taken for the first one."""
+    """The answer to a probe of a multipath peer has the number of paths, which is one. From then on
+    no connection of another path is taken for the first one."""
     hosts = tcp(1)
     a, b = pair
     before = counters(a, guest)

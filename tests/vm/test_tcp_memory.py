@@ -9,8 +9,8 @@ from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, ping, po
 
 pytestmark = pytest.mark.kinds("rxe")
 
-# The kernel's check of DMA mappings ends for good without memory. Code that reads or closes a socket
-# also sends, to a device with such mappings.
+# The kernel's check of DMA mappings ends for good without memory. Code that reads or closes a
+# socket also sends, to a device with such mappings.
 CHECK_OF_MAPPINGS = "add_dma_entry"
 
 
@@ -18,8 +18,8 @@ CHECK_OF_MAPPINGS = "add_dma_entry"
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")
 def test_receiving_finds_no_memory(pair, tools, guest, tcp):
-    """The work of an endpoint finds no memory for what it receives and sends. It goes on when there is
-    some, on the same connection."""
+    """The work of an endpoint finds no memory for what it receives and sends. It goes on when there
+    is some, on the same connection."""
     hosts = tcp(0)
     b = pair[1]
     work = place_of_rust(b, r"13tcp_transport7context.*10TcpContext5serve$")
@@ -40,7 +40,8 @@ def test_receiving_finds_no_memory(pair, tools, guest, tcp):
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")
 def test_sending_finds_no_memory(pair, tools, guest, tcp):
-    """The first congestion map finds no buffer while it is sent. The work of the endpoint makes room."""
+    """The first congestion map finds no buffer while it is sent. The work of the endpoint makes
+    room."""
     hosts = tcp(0)
     a, b = pair
     a.forget("tcp=1")
@@ -57,8 +58,8 @@ def test_sending_finds_no_memory(pair, tools, guest, tcp):
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")
 def test_a_connection_that_finds_no_memory_to_grow(pair, tools, guest, tcp):
-    """A connection carries messages with the memory of a new one, looks for more once a second, and gets
-    it when there is some."""
+    """A connection carries messages with the memory of a new one, looks for more once a second, and
+    gets it when there is some."""
     hosts = tcp(0)
     a = pair[0]
     a.forget("tcp=1")
@@ -99,7 +100,8 @@ def test_accepting_finds_no_memory(pair, tools, guest, tcp):
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")
 def test_a_teardown_finds_no_memory(pair, guest, tcp):
-    """A teardown receives what TCP has acknowledged for some seconds. What is lost then is counted."""
+    """A teardown receives what TCP has acknowledged for some seconds. What is lost then is
+    counted."""
     hosts = tcp(1)
     a, b = pair
     b.forget()
@@ -122,8 +124,8 @@ def test_a_teardown_finds_no_memory(pair, guest, tcp):
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")
 def test_messages_in_small_pieces_need_no_other_buffers(pair, tools, guest, tcp):
-    """There are no buffers of 8 KiB when messages are queued, so they are cut smaller. They are sent as
-    they are."""
+    """There are no buffers of 8 KiB when messages are queued, so they are cut smaller. They are
+    sent as they are."""
     hosts = tcp(0)
     a, b = pair
     ping(tools, a, hosts[1], hosts[0])

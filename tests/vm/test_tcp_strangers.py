@@ -53,8 +53,8 @@ def test_silent_strangers_leave_room(pair, tools, guest, tcp):
 
 @pytest.mark.long("release", "debug")
 def test_strangers_do_not_delay_a_peer(pair, guest, tcp):
-    """Hosts that ask for connections and never answer have all places for attempts. A peer that has sent
-    a message before is found again all the same, though it does not ask."""
+    """Hosts that ask for connections and never answer have all places for attempts. A peer that has
+    sent a message before is found again all the same, though it does not ask."""
     hosts = tcp(0)
     a, b = pair
     several = with_strangers(pair, 150)

@@ -282,7 +282,8 @@ def test_stress(node, tools, ends):
 
 
 def test_stress_with_latencies(node, tools):
-    """--latencies adds columns behind those of Oracle, and lines behind the average, on its own end."""
+    """--latencies adds columns behind those of Oracle, and lines behind the average, on its own
+    end."""
     stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-t", 2, "-d", 3, "--latencies")
     active, passive = [x.wait(timeout=400) for x in (stress.active, stress.passive)]
     assert active.status == passive.status == 0, f"{active}{passive}"

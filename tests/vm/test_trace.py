@@ -197,7 +197,8 @@ def test_messages_on_this_node(node, tools):
         (near, far): ["queued"], (far, near): ARRIVED[1:]}, found
 
 
-# Soft-iWARP reports a write before the peer has it. So a frame follows it there, which the peer acknowledges.
+# Soft-iWARP reports a write before the peer has it. So a frame follows it there, which the peer
+# acknowledges.
 @pytest.mark.on_siw("release")
 @pytest.mark.short
 def test_operations_without_messages(node, guest):
@@ -258,8 +259,8 @@ def test_ring_without_memory(node, tools, guest, load):
 @pytest.mark.short
 @pytest.mark.kinds("rxe")
 def test_operations(node, guest):
-    """Each posted work request completes, and the last one of each operation says so. All registered
-    memory is released, and cookies are for peers only."""
+    """Each posted work request completes, and the last one of each operation says so. All
+    registered memory is released, and cookies are for peers only."""
     # Regions of earlier tests would be released meanwhile.
     node.forget()
     with traced(node, "rds_op_posted", "rds_op_completed", "rds_mr_registered", "rds_mr_released") as trace:

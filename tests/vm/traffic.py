@@ -155,7 +155,8 @@ def exchange(tools, left, right, **options):
 
 
 def one_way(tools, sender, receiver, **options):
-    """Sends a verified stream from one end, (node, address), to another one, which sends nothing."""
+    """Sends a verified stream from one end, (node, address), to another one, which sends
+    nothing."""
     (source, mine), (target, theirs) = sender, receiver
     port = ports()
     arguments = arguments_of(options)

@@ -345,8 +345,8 @@ local function add_tree(tvb, tree, text)
     return item
 end
 
--- fragment_offset: returns the offset of a fragment in its message, and whether its length fits. The
--- offset is nil if the beginning of the message is not in the capture.
+-- fragment_offset: returns the offset of a fragment in its message, and whether its length fits.
+-- The offset is nil if the beginning of the message is not in the capture.
 local function fragment_offset(flow, pinfo, h, len)
     if pinfo.visited then
         local seen = offsets[pinfo.number]
@@ -375,8 +375,8 @@ local function fragment_offset(flow, pinfo, h, len)
     return offset, fits
 end
 
--- show_frame: shows a frame of a queue pair, which has a message, a part of one, or several. `parts`
--- has the packets of a frame that was put together.
+-- show_frame: shows a frame of a queue pair, which has a message, a part of one, or several.
+-- `parts` has the packets of a frame that was put together.
 local function show_frame(tvb, pinfo, tree, flow, parts)
     local texts, packed = {}, false
     local whole = tvb

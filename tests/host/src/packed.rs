@@ -153,7 +153,10 @@ proptest! {
     /// The parser terminates for any frame. The messages lie within the frame, one behind the
     /// other.
     #[test]
-    fn any_frame(frame in prop::collection::vec(any::<u8>(), 0..5000), lens in prop::collection::vec(0u32..700, 0..8)) {
+    fn any_frame(
+        frame in prop::collection::vec(any::<u8>(), 0..5000),
+        lens in prop::collection::vec(0u32..700, 0..8),
+    ) {
         let mut frame = frame;
         // Some valid headers.
         let mut at = 0;

@@ -186,7 +186,13 @@ pub(crate) struct Device {
 
 thread_local! {
     static DEVICE: RefCell<Device> = const {
-        RefCell::new(Device { given: Vec::new(), takes: None, mapped: 0, unmapped: 0, most_unmapped: 0 })
+        RefCell::new(Device {
+            given: Vec::new(),
+            takes: None,
+            mapped: 0,
+            unmapped: 0,
+            most_unmapped: 0,
+        })
     };
 }
 

@@ -179,8 +179,8 @@ def broadcast(local, _):
 
 @kind
 def lines(local, _):
-    """Calls whose failure the kernel logs: messages to hosts that cannot exist, and binds to addresses
-    of others."""
+    """Calls whose failure the kernel logs: messages to hosts that cannot exist, and binds to
+    addresses of others."""
     for number in itertools.count():
         with Sock((local, 0)) as s, Sock() as other:
             outcome(s.send, b"x", (f"127.1.{number // 250 % 250}.{1 + number % 250}", 1), NOW)

@@ -122,7 +122,8 @@ def full():
             for number in range(count):
                 rdma.send(p.a, b"%d " % number + bytes(size))
             eventually("it is given up", lambda: counters()["ib_tx_watchdog_timeout"] > before["ib_tx_watchdog_timeout"])
-            # The next connection has all of the messages to send, in case this one was given up first.
+            # The next connection has all of the messages to send, in case this one was given up
+            # first.
             eventually("there is no room", lambda: counters()["ib_tx_ring_full"] > before["ib_tx_ring_full"])
         for number in range(count):
             data = rdma.receive(p.b)[0]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""receive.py HOST PORT MESSAGE...: prints "ready", and receives exactly these messages in this order."""
+"""receive.py HOST PORT MESSAGE...: prints "ready", and receives exactly these messages in this
+order."""
 
 import sys
 

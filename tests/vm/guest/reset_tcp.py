@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""reset_tcp.py HOST PEER COUNT SECONDS: resets the connections between two addresses COUNT times, with
-a pause between two resets."""
+"""reset_tcp.py HOST PEER COUNT SECONDS: resets the connections between two addresses COUNT times,
+with a pause between two resets."""
 
 import socket
 import struct

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""send_scoped.py HOST PEER DEVICE PORT: sends a message from an IPv6 address to a link-local one."""
+"""send_scoped.py HOST PEER DEVICE PORT: sends a message from an IPv6 address to a link-local
+one."""
 
 import socket
 import sys

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_closed_window.py HOST TCP_PORT: listens in place of RDS, and prints "ready". Prints "connected" when
-a node has connected. Sends a header without a message, and reads nothing until standard input ends."""
+"""tcp_closed_window.py HOST TCP_PORT: listens in place of RDS, and prints "ready". Prints
+"connected" when a node has connected. Sends a header without a message, and reads nothing until
+standard input ends."""
 
 import socket
 import sys

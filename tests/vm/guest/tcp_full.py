@@ -3,8 +3,8 @@
 byte, with the congestion map of C RDS, with its question for the number of paths behind that, with two
 messages to PORT.
 
-The first one ends after a time, the next two at once. The last one stays; the program prints "refused"
-then, and ends with its input.
+The first one ends after a time, the next two at once. The last one stays; the program prints
+"refused" then, and ends with its input.
 """
 
 import sys

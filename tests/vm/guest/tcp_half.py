@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_half.py HOST PEER TCP_PORT BYTES: connects to a node like C RDS, sends the first BYTES of a message
-of 1 MiB, and prints "sent". Ends when the node ends the connection."""
+"""tcp_half.py HOST PEER TCP_PORT BYTES: connects to a node like C RDS, sends the first BYTES of a
+message of 1 MiB, and prints "sent". Ends when the node ends the connection."""
 
 import sys
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_known.py HOST PEER TCP_PORT: a peer like C RDS asks a node with a lower address to connect, sends a
-message and ends the connection. It prints "gone", and nobody listens there then. After a line on standard
-input it listens again, prints "back" when the node has connected, and ends."""
+"""tcp_known.py HOST PEER TCP_PORT: a peer like C RDS asks a node with a lower address to connect,
+sends a message and ends the connection. It prints "gone", and nobody listens there then. After a
+line on standard input it listens again, prints "back" when the node has connected, and ends."""
 
 import socket
 import sys

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_parked.py PEER TCP_PORT EACH HOST...: EACH connections of each host, with a message each. With 0, one
-connection of each host without a byte, which the node ends. Prints "sent" when all have been made, and
-keeps them until standard input ends."""
+"""tcp_parked.py PEER TCP_PORT EACH HOST...: EACH connections of each host, with a message each.
+With 0, one connection of each host without a byte, which the node ends. Prints "sent" when all have
+been made, and keeps them until standard input ends."""
 
 import sys
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer over TCP, without RDS: headers as C RDS sends them, and the beginning and end of connections."""
+"""A peer over TCP, without RDS: headers as C RDS sends them, and the beginning and end of
+connections."""
 
 import socket
 import struct

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_probe.py HOST PEER TCP_PORT: probes of multipath peers, as the versions of C RDS send them, to a
-node of this module with one path. HOST is the lower address. Prints the number of probes, and that of
-connections for other paths, which the node resets."""
+"""tcp_probe.py HOST PEER TCP_PORT: probes of multipath peers, as the versions of C RDS send them,
+to a node of this module with one path. HOST is the lower address. Prints the number of probes, and
+that of connections for other paths, which the node resets."""
 
 import errno
 import socket
@@ -24,7 +24,8 @@ def answer(s):
 
 
 def connect(path):
-    """Connects from a port of the path with this index. None of them is of the range that nodes use."""
+    """Connects from a port of the path with this index. None of them is of the range that nodes
+    use."""
     for port in range(61000 + path, 65536, 8):
         try:
             s = socket.create_connection((peer, tcp_port), 60, (host, port))

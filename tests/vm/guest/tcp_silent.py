@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_silent.py PEER TCP_PORT COUNT HOST...: each host asks a node with a lower address to connect, like
-C RDS. Accepts its connections, and sends nothing on them. Prints "up" when there are COUNT, and goes on
-to accept. After a line on standard input prints "ended" when the node has ended those COUNT. Ends with its
-input."""
+"""tcp_silent.py PEER TCP_PORT COUNT HOST...: each host asks a node with a lower address to connect,
+like C RDS. Accepts its connections, and sends nothing on them. Prints "up" when there are COUNT,
+and goes on to accept. After a line on standard input prints "ended" when the node has ended those
+COUNT. Ends with its input."""
 
 import socket
 import sys

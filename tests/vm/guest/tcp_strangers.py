@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_strangers.py PEER PORT HOST...: connects to an RDS node without speaking RDS. Prints "ready" when
-the node knows all connections; a line on the input ends them."""
+"""tcp_strangers.py PEER PORT HOST...: connects to an RDS node without speaking RDS. Prints "ready"
+when the node knows all connections; a line on the input ends them."""
 
 import sys
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_window.py HOST PORT: prints how many bytes a peer that connects has room for, as TCP tells."""
+"""tcp_window.py HOST PORT: prints how many bytes a peer that connects has room for, as TCP
+tells."""
 
 import socket
 import struct

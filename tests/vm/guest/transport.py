@@ -40,8 +40,8 @@ found = {case: bound(*case) for case in expected}
 if found != expected:
     sys.exit(f"{ {case: found[case] for case in expected if found[case] != expected[case]} }")
 
-# A type of service that a socket got while RDMA was selected is none over TCP. The peer would take a
-# connection of its own for another end of the one that there is.
+# A type of service that a socket got while RDMA was selected is none over TCP. The peer would take
+# a connection of its own for another end of the one that there is.
 with Sock() as s:
     s.setsockopt(SOL_RDS, SO_RDS_TRANSPORT, IB)
     s.set_tos(5)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""unread_statuses.py: a program requests notifications of operations and reads none of them, until an
-operation is refused. After it has read some, it may operate again."""
+"""unread_statuses.py: a program requests notifications of operations and reads none of them, until
+an operation is refused. After it has read some, it may operate again."""
 
 from cases import need, outcome
 from rdma import SILENT, SUCCESS, Pair, ends

@@ -68,8 +68,8 @@ static void bury(struct end *e)
 }
 
 /*
- * The queue pair stays for a while: soft-RoCE warns (rxe_sched_task) when one is destroyed while a packet
- * for it arrives. Not too many: soft-iWARP maps the queues of some thirty for a process.
+ * The queue pair stays for a while: soft-RoCE warns (rxe_sched_task) when one is destroyed while a
+ * packet for it arrives. Not too many: soft-iWARP maps the queues of some thirty for a process.
  */
 void end_free(struct end *e)
 {
@@ -140,8 +140,8 @@ static int wait_readable(int fd, int ms)
 }
 
 /*
- * Takes the next event. For a request, *request is a new end with a channel of its own. Returns 1, or
- * 0 if there was none in that time.
+ * Takes the next event. For a request, *request is a new end with a channel of its own. Returns 1,
+ * or 0 if there was none in that time.
  */
 static int next_event(struct end *e, int ms, struct end **request)
 {

@@ -114,7 +114,8 @@ pub(crate) struct Args {
     pub(crate) drops: bool,
 
     /// Queues, and connections and counters with their rates, again after each interval
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds,
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = seconds,
           group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
     pub(crate) watch: Option<Duration>,
 
@@ -127,7 +128,8 @@ pub(crate) struct Args {
     pub(crate) holders: bool,
 
     /// Write a tar archive for the report of a defect: tables, module, settings, RDMA devices
-    #[arg(long, value_name = "FILE", group = "output", conflicts_with_all = TABLES, conflicts_with = "json")]
+    #[arg(long, value_name = "FILE", group = "output", conflicts_with_all = TABLES,
+          conflicts_with = "json")]
     pub(crate) report: Option<PathBuf>,
 
     /// Print the versions of this program and of the loaded module

@@ -72,7 +72,8 @@ pub(crate) struct Args {
     pub(crate) recv_addr: Option<String>,
 
     /// TCP port; the RDS sockets use the ports after it
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 4000, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 4000,
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
     /// Address of the passive end; without it, this is the passive end
@@ -142,7 +143,8 @@ struct OwnArgs {
 #[command(next_help_heading = "Options of the active end, which apply to both")]
 struct Both {
     /// Size of an ack in bytes, or with the suffix K or M; the minimum is a header
-    #[arg(short = 'a', long, value_name = "SIZE", default_value_t = HEADER as u32, value_parser = size)]
+    #[arg(short = 'a', long, value_name = "SIZE", default_value_t = HEADER as u32,
+          value_parser = size)]
     ack_bytes: u32,
 
     /// Size of a request in bytes, or with the suffix K or M; up to 1M
@@ -199,7 +201,8 @@ struct Both {
 
     /// 1: wait for notifications that congested ports have room (RDS_CONG_MONITOR), 0: try again
     /// periodically
-    #[arg(long, value_name = "0|1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "0|1", default_value = "1", value_parser = switch,
+          action = clap::ArgAction::Set)]
     use_cong_monitor: bool,
 
     /// Not supported; refused with an explanation.
@@ -242,7 +245,8 @@ struct RdmaArgs {
     rdma_use_get_mr: Option<bool>,
 
     /// Use the same regions for all requests
-    #[arg(long, value_name = "0|1", default_value = "0", value_parser = switch, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "0|1", default_value = "0", value_parser = switch,
+          action = clap::ArgAction::Set)]
     rdma_cache_mrs: bool,
 
     /// Offset of the memory in its page, in bytes
@@ -250,7 +254,8 @@ struct RdmaArgs {
     rdma_alignment: u32,
 
     /// Send an ack after its RDMA read has completed; always 1
-    #[arg(long, value_name = "1", default_value = "1", value_parser = switch, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "1", default_value = "1", value_parser = switch,
+          action = clap::ArgAction::Set)]
     rdma_use_fence: bool,
 
     /// No effect, as in Oracle's tool

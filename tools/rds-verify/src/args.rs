@@ -62,7 +62,8 @@ pub(crate) enum Role {
         #[command(flatten)]
         common: Common,
         /// Number of streams: sending sockets, times the receiving sockets of each
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", default_value_t = 1,
+              value_parser = clap::value_parser!(u32).range(1..))]
         senders: u32,
     },
     /// Send, until the receiver has confirmed all
@@ -93,11 +94,13 @@ pub(crate) struct Common {
     pub(crate) bind: SocketAddr,
 
     /// Local sockets, on consecutive ports
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) sockets: u16,
 
     /// Messages of each stream
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
 
     /// Sizes of the messages in bytes: a number; a range like 1..4096, both included; `mixed`: most
@@ -111,7 +114,8 @@ pub(crate) struct Common {
     pub(crate) seed: u64,
 
     /// Fail after this many seconds without progress
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) timeout: u32,
 
     /// Limit of unacknowledged bytes of each socket [default: twice the largest
