@@ -288,7 +288,7 @@ struct ib_cq *rds_rust_ib_alloc_cq(struct ib_device *device, int entries)
 {
 	/*
 	 * IB_POLL_WORKQUEUE, because ib_free_cq() waits for a work item, but not for the end of a
-	 * softirq: ib_poll_handler() rearms the completion queue after it has left irq_poll.
+	 * softirq. ib_poll_handler() rearms the completion queue after it has left irq_poll.
 	 */
 	return ib_alloc_cq_any(device, NULL, entries, IB_POLL_WORKQUEUE);
 }

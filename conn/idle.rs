@@ -336,8 +336,8 @@ impl Path {
     }
 
     /// Ends the connection if nothing has happened since the last check. Returns `None` if
-    /// something has, if a connection is wanted, if a position must be kept and `can_keep` is
-    /// `false`, or if a request is pending and `rejects` is `false`.
+    /// something has, a connection is wanted, a position must be kept without `can_keep`, or a
+    /// request is pending without `rejects`.
     ///
     /// The connection is down, and the caller holds the worker lock.
     fn end(&self, can_keep: bool, rejects: bool) -> Option<Last> {

@@ -242,8 +242,8 @@ impl Connection {
     }
 
     /// Queues the congestion map of the local address for sending. Returns `false` if nothing was
-    /// queued: an unsent map will carry the same content, or the connection is down and sends a map
-    /// when it comes up.
+    /// queued. Then an unsent map will carry the same content, or the connection is down and sends
+    /// a map when it comes up.
     pub(crate) fn send_congestion_map(self: &Arc<Self>) -> bool {
         let mut tx = self.path.tx.lock();
         if tx.link.is_none() {

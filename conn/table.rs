@@ -200,8 +200,8 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 ///
 /// - `len` is the number of entries of `tree`.
 /// - `peers` has the number of entries for each peer address that has any.
-/// - `users` has, if not all are 0, the number of entries added for each user and not removed, of
-///   those whose peer has not answered, and of attempts begun for the user and not ended.
+/// - `users` has three numbers for each user, if not all are 0. They are the entries added and not
+///   removed, those whose peer has not answered, and the attempts begun and not ended.
 /// - `strangers` has these numbers for [`UserId::PEERS`], without attempts.
 pub(crate) struct ConnTable<V> {
     tree: RBTree<ConnKey, V>,

@@ -79,8 +79,8 @@ impl Transports {
         Iterator::chain(self.ib.iter(), self.tcp.iter())
     }
 
-    /// Returns the transport that serves a local address, which is no loopback address: the one
-    /// that the program has selected, or else the first of those that have the address.
+    /// Returns the transport that serves a local address, which is no loopback address. It is the
+    /// one that the program has selected, or else the first of those that have the address.
     ///
     /// With one network a program can select no other. So its selection is only asked for if there
     /// are two.

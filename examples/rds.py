@@ -108,8 +108,8 @@ def rds_rdma_args(cookie, memory, flags, token, at=0):
 def rds_atomic_args(cookie, memory, numbers, flags, token, at=0):
     """Packs the structure.
 
-    `numbers` are, by the type of the control message: the number to add; compare and swap; add and
-    the mask of carries; compare, swap and their masks.
+    `numbers` depend on the type of the control message. They are the number to add, compare and
+    swap, add and the mask of carries, or compare, swap and their masks.
     """
     numbers = (*numbers, 0, 0, 0, 0)[:4]
     return struct.pack("=9Q", cookie, memory.address, at, *numbers, flags, token)

@@ -288,7 +288,7 @@ impl QpContext {
     /// A partial message keeps its memory until the rest has arrived. If such messages keep all
     /// memory, one of them has to go with its connection, and is sent again. If the receives of
     /// idle connections keep it, or memory is free in small pieces only, the next endpoint uses
-    /// small fragments, which come from another pool.
+    /// small fragments. Those come from another pool.
     fn on_ring_empty(qp: &Qp<Self>, why: Shortage) -> NextCheck {
         let this = qp.handler();
         let stats = &this.connection.node.stats;

@@ -46,8 +46,8 @@ const PER_WINDOW: u64 = 10;
 const COUNT_BITS: u32 = 8;
 const COUNTS: u64 = 0xffff_ffff;
 
-/// Rate limit of one connection: the number of the current window in the upper half, and the counts
-/// of messages by kind in the lower half.
+/// Rate limit of one connection. The upper half is the number of the current window, and the lower
+/// half has the counts of messages by kind.
 pub(crate) struct LogLimit(Atomic<u64>);
 
 impl LogLimit {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limit on attempts to connect to peers that may be dead: those of a user to peers that have never
-//! answered, and those that only peers may need.
+//! Limit on attempts to connect to peers that may be dead. These are the attempts of a user to
+//! peers that have never answered, and attempts that only peers may need.
 //!
 //! An attempt to reach a dead peer takes seconds and leads nowhere. It makes several CM ids, each
 //! of which takes the CM's global mutex a few times. If the next hop is known, it also makes a
@@ -127,7 +127,7 @@ impl Attempts {
 /// those that wait for a place.
 ///
 /// The time grows with that number. So the connections of a user together look at most some 5,000
-/// times per second for first attempts, and 700 times for repeated ones, however many there are.
+/// times per second for first attempts, and 700 times for repeated ones.
 pub(crate) fn delay_ms(connections: usize, kind: AttemptKind) -> u32 {
     let delay = match kind {
         AttemptKind::Repeated => connections.saturating_mul(2),

@@ -22,7 +22,7 @@
 //! A peer may have something to send and not ask for a connection again. Then the machine goes on
 //! without an end, though nothing of this node waits. The caller limits such attempts, as thousands
 //! of peers may be dead. One whose attempt has to wait begins at once if something of this node
-//! waits, and is ended if there is no room for its connection.
+//! waits. It is ended if there is no room for its connection.
 //!
 //! A local address that has moved to another device makes this node reconnect at once, lower or
 //! higher: the peer cannot know.

@@ -14,8 +14,8 @@
 //!   retransmitted messages. A peer that runs this module also notices a new generation number.
 //! - The peer's numbers go on, and the new connection accepts any number. Only a retransmission
 //!   could be delivered twice, so the peer must have nothing to retransmit. That is certain if the
-//!   local acknowledgement was sent, the connection was still up at a check 5 s later, and no
-//!   message has come since. Otherwise the position in the peer's numbers is kept, and nothing
+//!   connection was still up at a check 5 s after the local acknowledgement. No message may have
+//!   come since. Otherwise the position in the peer's numbers is kept, and nothing
 //!   else.
 //!
 //! C RDS reconnects at once when a connection is closed, even if it has nothing to send. So a
@@ -82,9 +82,10 @@ pub(crate) struct IdleProgress {
 }
 
 impl IdleProgress {
-    /// Creates counters from the sequence number of the next message to be queued, the one expected
-    /// next, and the number of times that the connection came up. Over TCP anybody can make a
-    /// connection come up again and again, so that is progress only once the peer has answered.
+    /// Creates counters. `next_tx` and `next_rx` are the sequence numbers of the next messages to
+    /// be queued and received; `times_up` counts how often the connection came up. Over TCP anybody
+    /// can make a connection come up again and again. So that is progress only once the peer has
+    /// answered.
     pub(crate) const fn new(next_tx: u64, next_rx: u64, times_up: u64, has_answered: bool) -> Self {
         Self {
             next_tx,

@@ -3,8 +3,8 @@
 //! Decides when connections that find no memory are given up.
 //!
 //! Memory may be short for a moment only, so a connection waits and tries again. Some lacks do not
-//! end without a change: partial messages that keep the memory which they wait for, and memory that
-//! is free in small pieces only. The next connection sends such messages again, and uses smaller
+//! end without a change. Partial messages may keep the memory which they wait for, or memory may be
+//! free in small pieces only. The next connection sends such messages again, and uses smaller
 //! fragments.
 //!
 //! Each reason to give up has a time of its own, which it must have lasted without a break. A

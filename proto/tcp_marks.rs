@@ -3,7 +3,7 @@
 //! Messages that the peer's TCP has acknowledged.
 //!
 //! The link notes where each message ends in the stream of its connection. Positions count from the
-//! first byte of the connection, in 64 bits, and are forgotten with it: sequence numbers of one TCP
+//! first byte of the connection, in 64 bits, and are forgotten with it. Sequence numbers of one TCP
 //! connection mean nothing on another.
 //!
 //! Ownership: the caller has the memory for the marks, and may replace it. Errors: none; a full set

@@ -204,8 +204,8 @@ const WITHOUT_HEADER: u32 = Header::LEN as u32 - 1;
 /// number of paths.
 ///
 /// C sends the map again on the next connection. The question is only sent again if TCP has not
-/// acknowledged it: C remembers that it has asked until a header with an answer comes, and drops
-/// what was acknowledged. Without an answer it goes on with one path. This module has only one.
+/// acknowledged it. C remembers that it has asked until a header with an answer comes, and drops
+/// acknowledged frames. Without an answer it goes on with one path. This module has only one.
 fn is_expendable(bytes: &HeaderBytes) -> bool {
     let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *bytes;
     let ports = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));

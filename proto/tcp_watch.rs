@@ -7,8 +7,8 @@
 //! that has no room answers, and is never given up.
 //!
 //! A message that has begun takes memory until it ends. So a peer that stops within one is given
-//! up, too, though its TCP answers. The same applies to one that sends nothing on a new connection:
-//! every node begins with its congestion map, so this one does not speak RDS.
+//! up, too, though its TCP answers. The same applies to one that sends nothing on a new connection.
+//! Every node begins with its congestion map, so this one does not speak RDS.
 //!
 //! Ownership: none, these are numbers. Errors: none.
 

@@ -201,8 +201,8 @@ impl Header {
     /// Returns the header of all fragments of a congestion update.
     ///
     /// `generation` is drawn when the sender creates the connection state. The first frame on every
-    /// connection must be a congestion update, since it shows the receiver if the sender has
-    /// restarted its sequence numbers; see [`super::rx`].
+    /// connection must be a congestion update. It shows the receiver if the sender has restarted
+    /// its sequence numbers: see [`super::rx`].
     pub(crate) fn congestion_update(ack: u64, generation: u32) -> Header {
         Header {
             ack,

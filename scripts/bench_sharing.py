@@ -3,7 +3,7 @@
 """make bench-sharing: counts the cache lines that operations on two CPUs share.
 
 There is one machine with two CPUs for each implementation. It runs the two operations of a pair one
-after the other, each on its own CPU, and a plugin for QEMU records their accesses to memory.
+after the other, each on its own CPU. A plugin for QEMU records their accesses to memory.
 Documentation/performance.md explains the rows.
 """
 

@@ -24,8 +24,10 @@ DEVIATION = 1.48
 class Growth:
     """The costs of a kernel's tests, in relation to the committed ones.
 
-    pace: the cost of a typical function in relation to the committed one; factor: growth of the
-    total at this pace; doubt: the uncertainty of the factor."""
+    pace: the cost of a typical function in relation to the committed one
+    factor: growth of the total at this pace
+    doubt: the uncertainty of the factor
+    """
 
     pace: float
     factor: float

@@ -360,7 +360,7 @@ def check_costs(tally, seconds, committed, failed=False):
 
     The limit is raised by the uncertainty of the comparison. There is no verdict for a kernel
     without a committed total. Nor is there one if tests failed, as a test that waits in vain costs
-    its whole time limit, or if the costs of the functions changed too differently.
+    its whole time limit. The same applies if the costs of the functions changed too differently.
 
     seconds: {kernel: see costs.growth()}; committed: costs.json."""
     outcomes = {}

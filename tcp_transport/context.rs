@@ -367,8 +367,8 @@ impl TcpContext {
         Ok(())
     }
 
-    /// Returns a number that changes if the peer is active, and `true` if it has left a message
-    /// incomplete, or sent nothing at all, for too long. Process context, without a lock.
+    /// Returns a number that changes if the peer is active. The flag is `true` if the peer has left
+    /// a message incomplete, or sent nothing at all, for too long. Process context, without a lock.
     pub(super) fn activity(&self) -> (u32, bool) {
         let mut has_stopped = false;
         // The lock is taken only if it is free. Otherwise there is something to do for the socket.

@@ -177,7 +177,7 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     /// The stream has no fragments. So no message needs other buffers than its own, and none stops
-    /// half way for lack of memory, for which the peer would give this node up.
+    /// half way for lack of memory. The peer would give this node up for that.
     fn fragment_of(&self, cut: FragmentSize) -> FragmentSize {
         cut
     }

@@ -3,7 +3,7 @@
 //! Connections that peers make.
 //!
 //! Anybody can connect. So an accepted socket of a peer with a lower address waits here until its
-//! first header has arrived, and only then a connection is created for it. The number of those that
+//! first header has arrived. Only then a connection is created for it. The number of those that
 //! wait is limited, and so is their time. A socket of a peer with a higher address only wakes this
 //! node up, which creates a connection and connects to the peer.
 //!
@@ -430,7 +430,7 @@ impl TcpAcceptor {
         }
     }
 
-    /// Resets a socket for a path of its connection that was not accepted: as the next link of the
+    /// Resets a socket for a path of its connection that was not accepted. As the next link of the
     /// first path it would end the present one, and mix two sequences of numbers. Returns `false`,
     /// and does nothing, for all other sockets.
     fn refuse_path(&self, embryo: &Embryo, beginning: &mut [u8]) -> bool {

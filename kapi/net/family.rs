@@ -165,8 +165,8 @@ unsafe fn sock_of<'a, T: Protocol>(sock: *mut bindings::socket) -> &'a Sock<T> {
 ///
 /// # Safety
 ///
-/// `addr` and `len` must be what the socket core passed to `bind` or `connect`: an address that it
-/// has copied to its own memory, alive for the duration of the callback.
+/// `addr` and `len` must be what the socket core passed to `bind` or `connect`. That is an address
+/// in memory of the socket core, alive for the duration of the callback.
 unsafe fn addr_of<'a>(addr: *mut bindings::sockaddr_unsized, len: c_int) -> &'a [u8] {
     let len = usize::try_from(len).unwrap_or(0);
     // SAFETY: By the caller's guarantee there are `len` bytes.

@@ -10,9 +10,9 @@
 //! # Ownership
 //!
 //! A failure does not cover an operation before it that has to report its own completion. Either
-//! that was lost, or the device still accesses the memory: soft-iWARP reports a READ that it cannot
-//! send while earlier ones wait for their responses. Such requests stay in their slots until they
-//! are flushed, or the queue pair is destroyed.
+//! that was lost, or the device still accesses the memory. For example, soft-iWARP reports a READ
+//! that it cannot send while earlier ones wait for their responses. Such requests stay in their
+//! slots until they are flushed, or the queue pair is destroyed.
 
 use super::{
     domain::Domain,

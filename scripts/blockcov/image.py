@@ -40,9 +40,11 @@ def run(*command, text=None):
 class Block:
     """The location of a block.
 
-    last: the offset of its last instruction; start: the offset of its function;
-    kind: "panic" if the block ends in one, or "-"; source: file:line of its start, or of its end,
-    or "-"."""
+    last: the offset of its last instruction
+    start: the offset of its function
+    kind: "panic" if the block ends in one, or "-"
+    source: file:line of its start, or of its end, or "-"
+    """
 
     section: str
     offset: int

@@ -6,8 +6,8 @@
  * so that the guest boots at full speed. For each pair of MARK_START and MARK_STOP there is a file
  * for each virtual CPU, and one file is for all pairs:
  *   OUT.N.CPU    records, in the order of execution on that CPU
- *   OUT.blocks   a line for each block that ran: number, address, how it ends, and a hexadecimal
- *                digit for the size of each instruction, as in the files of trace.c
+ *   OUT.blocks   a line for each block that ran, as in the files of trace.c
+ *
  * A record is of a block that began, of an access to memory by an instruction of the latest block,
  * or of MARK_WAIT. sharing.py reads them. All code of user space is block 0, and its accesses are
  * left out. So are accesses to memory of user space, and those that an instruction repeats on the

@@ -45,7 +45,7 @@ class Replay:
     """Follows the threads of a trace.
 
     frames: the calls of the running thread that have not returned, as (node of the caller, return
-    address); the address is None if the caller was interrupted."""
+    address). The address is None if the caller was interrupted."""
 
     def __init__(self):
         self.root = Node("")

@@ -38,8 +38,11 @@ CALL, BACKGROUND = "call", "background"
 class Code(NamedTuple):
     """A function as the reason of an access.
 
-    function: of RDS, the one that made the access or called its maker; own: True if RDS itself made
-    it, or a HELPER; depth: number of calls between both; context: see CALL."""
+    function: of RDS, the one that made the access or called its maker
+    own: True if RDS itself made it, or a HELPER
+    depth: number of calls between both
+    context: see CALL
+    """
 
     function: str
     own: bool

@@ -4,9 +4,9 @@
  *
  * rds-bench executes the marks around the operations it measures: no-ops with an operand of their
  * own. For each pair of marks there are two files:
- *   OUT.N.blocks  a line for each block: number, address, how it ends (c: a call, r: a return,
- *                 i: the end of an interrupt or a system call, or -), and a hexadecimal digit for
- *                 the size of each instruction
+ *   OUT.N.blocks  a line for each block: number, address, end, and a hexadecimal digit for the size
+ *                 of each instruction. The end is c (a call), r (a return), i (the end of an
+ *                 interrupt or a system call), or -.
  *   OUT.N.trace   pairs of 32-bit words: number of a block, and how often it ran in a row
  *
  * trace.py makes tables of them. One virtual CPU, x86-64.

@@ -57,8 +57,10 @@ def plain(name):
 class Source:
     """The source lines of a module.
 
-    path: its .ko with debugging information; text: the address of its .text in the guest; skip:
-    folders whose code counts for the line that uses it."""
+    path: its .ko with debugging information
+    text: the address of its .text in the guest
+    skip: folders whose code counts for the line that uses it
+    """
 
     def __init__(self, path, text, skip=()):
         self.path, self.text, self.skip = path, text, tuple(skip)

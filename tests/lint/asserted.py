@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Finds the strings that a test checks.
 
-These are the strings in the asserts of a test, in the checks of the programs that it runs in
-guests, and in the expressions that define the names in such a check. The search walks syntax trees:
-it may find a string too many, but none that has nothing to do with a check.
+These are the strings in the asserts of a test, and in the checks of the programs that it runs in
+guests. Strings in the expressions that define the names in such a check count, too. The search
+walks syntax trees: it may find a string too many, but none that has nothing to do with a check.
 """
 
 import ast

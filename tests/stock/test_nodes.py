@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Two nodes that run Debian's own kernels with the packages installed: the module by the names of RDS, traffic over
-soft-RoCE, C RDS beside it, and what an administrator has forbidden."""
+"""Two nodes that run Debian's own kernels with the packages installed. Tests load the module by the
+names of RDS, send over soft-RoCE, and have C RDS beside it. They also check what an administrator
+has forbidden."""
 
 import pytest
 

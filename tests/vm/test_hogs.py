@@ -113,7 +113,7 @@ def no_hosts(node):
 
 @pytest.mark.flavors("release")
 def test_dead_peers(node, tools, guest, no_hosts):
-    """A user has only some attempts to reach dead peers in progress at a time, so the first
+    """A user has only some attempts to reach dead peers in progress at a time. So the first
     connections of others find the CM and the workers free."""
     hog = Hog(node, guest, "dead_peers")
     while states(node, no_hosts).total() < DEAD:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Compatibility with scripts of administrators: known shell lines for RDS, the users of the module
-(rds-info --holders), the contents of a report, metrics, and the table that is printed repeatedly."""
+"""Compatibility with scripts of administrators. Tests run known shell lines for RDS, and look for
+the users of the module (rds-info --holders). Others read the contents of a report, metrics, and the
+table that is printed repeatedly."""
 
 import json
 import re

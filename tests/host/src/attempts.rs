@@ -336,8 +336,8 @@ fn a_peer_that_asks_is_served_at_once() {
     assert_eq!(peers.conns[at].machine.state(), State::Up);
 }
 
-/// Peers that ask again and again, and do not answer, delay others for a bounded time: those that
-/// have failed before, and those that have not.
+/// Peers that ask again and again, and do not answer, delay others for a bounded time. That applies
+/// to those that have failed before, and to those that have not.
 #[test]
 fn a_peer_that_does_not_ask_again_is_served_beside_those_that_do() {
     const ASKING: usize = 300;

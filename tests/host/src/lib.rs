@@ -2,8 +2,8 @@
 
 //! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of two
 //! nodes. The records for programs in `uapi/`, the table of local addresses and the bounds on
-//! bounce buffers are tested here, too, because they also need only `core`. `cargo test` in this
-//! folder runs them; `make test-miri` does so under Miri, in a few minutes.
+//! bounce buffers are tested here, too. They also need only `core`. `cargo test` in this folder
+//! runs them; `make test-miri` does so under Miri, in a few minutes.
 
 #![cfg(test)]
 

@@ -241,8 +241,8 @@ fn depth_of_a_busy_ring_shrinks_to_the_lowered_one() {
     assert_eq!(ring.depth(), 15);
 }
 
-/// The numbers in the documentation of `recv_depth.rs`, which are the reason why the depth does not
-/// grow in one step: fragments of 8 KiB, with default settings.
+/// The numbers in the documentation of `recv_depth.rs`, for fragments of 8 KiB and default
+/// settings. They are the reason why the depth does not grow in one step.
 #[test]
 fn growth_in_steps_costs_few_pings_and_few_delays() {
     const FIRST: u32 = 14;

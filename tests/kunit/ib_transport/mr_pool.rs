@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of MRs that a device fails to register or invalidate, of registrations that wait for
-//! the device at the same time, and of MRs that wait until no READ response uses them.
+//! KUnit tests of MRs that a device fails to register or invalidate. Others are of registrations
+//! that wait for the device at the same time, and of MRs that wait until no READ response uses
+//! them.
 
 use kernel::prelude::*;
 

@@ -4,8 +4,8 @@
 //! rings of work requests.
 //!
 //! The files are those of the module, and so are the KUnit suites. Their environment is modelled
-//! here. It consists of the part of the `kernel` crate that they use (in `kernel/`), `bindings`
-//! with a page allocator and a device, and the unrelated parts of `kapi`.
+//! here. It has the part of the `kernel` crate that they use (in `kernel/`), and the unrelated
+//! parts of `kapi`. Its `bindings` have a page allocator and a device.
 //!
 //! `make test-miri` runs the tests with a nightly toolchain. Miri needs it, and so do smart
 //! pointers like the kernel's.

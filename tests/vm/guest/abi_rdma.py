@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""abi_rdma.py get|dest|map NEAR FAR [CASE...]: registers memory with this call, runs cases of
-operations on it, and prints the answer of each as one JSON line.
+"""abi_rdma.py get|dest|map NEAR FAR [CASE...]: registers memory with this call, and runs cases of
+operations on it. It prints the answer of each as one JSON line.
 
 Both ends are in this program, at two addresses of this node that have no connections yet. The
 expected answers are in tests/vm/test_abi_rdma.py.
@@ -204,7 +204,7 @@ def insist(play, *args, may_drop=False):
 
     An operation that the device rejects is reported as dropped if the peer disconnects first. On a
     busy machine, soft-RoCE may be late several times in a row. The case is then repeated, unless it
-    `may_drop`. It is also repeated if a connection of C RDS does not come up, or not again: C RDS
+    `may_drop`. It is also repeated if a connection of C RDS does not come up, or not again. C RDS
     may wait forever for the end of a region. A region of C RDS that is in use when it is freed does
     not count either.
     """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""fill.py HOST PEER PORT BYTES COUNT: sends COUNT messages of BYTES without waiting, as far as there is
-room, and keeps the socket open until standard input ends."""
+"""fill.py HOST PEER PORT BYTES COUNT: sends COUNT messages of BYTES without waiting, as far as
+there is room. It keeps the socket open until standard input ends."""
 
 import socket
 import sys

@@ -85,8 +85,8 @@ def claims(home, sender, victim, node):
 def timewait(home, sender, node):
     """Yields attacks of a peer whose connections are in timewait for a millisecond.
 
-    The CM thus reports the end of timewait while the node still has its end of the connection:
-    while it waits for its queue pair to be flushed.
+    The CM thus reports the end of timewait while the node still has its end of the connection. The
+    node waits for its queue pair to be flushed.
     """
     def heard():
         with open(f"{TRACING}/trace", encoding="utf-8") as f:

@@ -3,7 +3,7 @@
 Oracle's kernels.
 
 They are those of a connection within this node with this type of service, when it is up and after a
-reset, and of one to an address that no host has. The output is one JSON object.
+reset. One more is of a connection to an address that no host has. The output is one JSON object.
 """
 
 import ctypes

@@ -2,8 +2,8 @@
 """sharing.py WARM_UP ROUNDS ROW...: runs pairs of operations on two CPUs, one after the other.
 
 Each CPU has a process of its own. In each of ROUNDS rounds, each step of an operation runs on CPU 0
-and then on CPU 1, each time between two marks for scripts/insntrace/lines.c. So memory that CPU 0
-frees in a step is not what CPU 1 frees in it. Prints a line of JSON for each row.
+and then on CPU 1. Each time it is between two marks for scripts/insntrace/lines.c. So memory that
+CPU 0 frees in a step is not what CPU 1 frees in it. Prints a line of JSON for each row.
 """
 
 import ctypes

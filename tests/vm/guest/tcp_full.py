@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_full.py HOST PEER TCP_PORT PORT: four connections to a node that has no room for them: without a
-byte, with the congestion map of C RDS, with its question for the number of paths behind that, with two
-messages to PORT.
+"""tcp_full.py HOST PEER TCP_PORT PORT: four connections to a node that has no room for them. One
+sends nothing, one the congestion map of C RDS, one also its question for the number of paths, and
+one two messages to PORT.
 
 The first one ends after a time, the next two at once. The last one stays; the program prints
 "refused" then, and ends with its input.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_wake.py HOST PEER PORT: asks a node with a lower address once to connect, like C RDS, and listens
-only after the node has found nobody. The node must connect all the same."""
+"""tcp_wake.py HOST PEER PORT: asks a node with a lower address once to connect, like C RDS. It
+listens only after the node has found no listener. The node must connect all the same."""
 
 import socket
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""transport.py HOST RDMA_HOST PEER: which transport a socket gets at an address without an RDMA device and
-at one with a device, by itself and by selection."""
+"""transport.py HOST RDMA_HOST PEER: prints the transport that a socket gets, by itself and by
+selection. The addresses are one without an RDMA device and one with a device."""
 
 import errno
 import sys

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * One end of a connection over RDMA verbs, for Python (peer.py): what there is in libibverbs only as
- * inline functions, and the structures of both libraries. Nothing here knows of RDS.
+ * One end of a connection over RDMA verbs, for Python (peer.py). It has those functions that are
+ * only inline in libibverbs, and the structures of both libraries. Nothing here knows of RDS.
  *
  * Functions return 0 or a number that their comment explains, or an errno as a negative number.
  */
@@ -416,9 +416,9 @@ int end_post(struct end *e, int opcode, const void *bytes, unsigned int len)
 }
 
 /*
- * Takes one completion. Returns 0 if there is none, 1 if a frame was received (it is in buf, and its
- * receive is posted again), 2 if one was sent, 3 if one of them failed; *value is the length or the
- * status.
+ * Takes one completion. Returns 0 if there is none, 1 if a frame was received, 2 if one was sent,
+ * and 3 if one of them failed. *value is the length or the status. A received frame is in buf, and
+ * its receive is posted again.
  */
 int end_poll(struct end *e, void *buf, int *value)
 {

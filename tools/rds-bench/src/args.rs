@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) peers: u8,
 
-    /// Measure the cost of operations with this many connections instead of rows: 10 from each
-    /// local address, to two peers with 5 types of service each
+    /// Measure operations with this many connections instead of rows: 10 from each local address,
+    /// to two peers with 5 types of service each
     #[arg(long, value_name = "N", conflicts_with = "rows",
           value_parser = clap::value_parser!(u16).range(1..=2540))]
     pub(crate) connections: Option<u16>,

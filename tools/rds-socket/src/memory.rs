@@ -11,7 +11,7 @@ use crate::Error;
 /// Pages of this program.
 ///
 /// There is never a reference to them, because a device may write to registered memory: bytes are
-/// copied in and out. No other object gets the pages too early: if this is dropped while a device
+/// copied in and out. No other object gets the pages too early. If this is dropped while a device
 /// still uses them, the kernel keeps them until the device has finished.
 #[derive(Debug)]
 pub struct Memory {
@@ -123,9 +123,9 @@ impl<'a> Area<'a> {
     ///
     /// # Safety
     ///
-    /// For all of `'a` the `len` bytes from `start` on are valid for reads and writes, and nothing
-    /// else reads or writes them or has a reference to them. This also holds after `'a`, until no
-    /// device uses them. That is the case when a region of them is freed with
+    /// The `len` bytes from `start` on are valid for reads and writes for all of `'a`. Nothing else
+    /// reads or writes them or has a reference to them. This also holds after `'a`, until no device
+    /// uses them. That is the case when a region of them is freed with
     /// [`RdsSocket::invalidate`](crate::RdsSocket::invalidate), or has ended otherwise. The end of
     /// each operation with them as its local memory must also be known.
     pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize) -> Self {

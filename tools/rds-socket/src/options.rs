@@ -197,8 +197,8 @@ impl RdsSocket {
         })
     }
 
-    /// Returns a snapshot of the table of the option `number` (`RDS_INFO_*`); `None` if the kernel
-    /// does not have it, or if its transport is not loaded. The socket need not be bound.
+    /// Returns a snapshot of the table of the option `number` (`RDS_INFO_*`). It is `None` if the
+    /// kernel does not have it, or if its transport is not loaded. The socket need not be bound.
     pub fn table(&self, number: i32) -> Result<Option<Table>, Error> {
         match read_table(|room| self.ask_for_table(number, room)) {
             Ok(table) => Ok(Some(table)),

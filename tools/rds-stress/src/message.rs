@@ -334,7 +334,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_no_message(bytes in prop::collection::vec(any::<u8>(), 0..2000), seq: u64) {
+        fn any_bytes_are_no_message(
+            bytes in prop::collection::vec(any::<u8>(), 0..2000),
+            seq: u64,
+        ) {
             prop_assert!(read(seq, &bytes).is_err());
         }
     }

@@ -103,9 +103,10 @@ pub(crate) struct Common {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
 
-    /// Sizes of the messages in bytes: a number; a range like 1..4096, both included; `mixed`: most
-    /// up to 512, a fifth around the fragment boundaries up to 64 KiB, a few up to 1 MiB;
-    /// `boundary`: in turn, all within 2 bytes of 0 to 3 fragments, 1 MiB less 1 and 1 MiB
+    /// Sizes of the messages in bytes: a number, a range like 1..4096 (both included), `mixed` or
+    /// `boundary`. In `mixed` most have up to 512, a fifth are near the fragment boundaries up to
+    /// 64 KiB, a few have up to 1 MiB. In `boundary` they are, in turn, all within 2 bytes of 0
+    /// to 3 fragments, 1 MiB less 1 and 1 MiB
     #[arg(long, value_name = "SPEC", default_value = "mixed")]
     pub(crate) sizes: Sizes,
 
