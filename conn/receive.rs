@@ -259,7 +259,7 @@ impl Connection {
     ///
     /// # Context
     ///
-    /// Softirq; frames of one connection arrive one by one.
+    /// Softirq; process context over TCP. Frames of one connection arrive one by one.
     pub(crate) fn receive(
         self: &Arc<Self>,
         frame: RecvFrame<'_>,

@@ -25,7 +25,7 @@
 //!
 //! Completions run in softirq and take `Path::tx`. The CM calls its handlers in
 //! process context; they record the event and wake the worker.
-
+//!
 //! # Files
 //!
 //! A file uses only files and folders above it in this list:
@@ -43,8 +43,8 @@
 //! | `recv_ring` | Depth of a receive ring |
 //! | `qp_context` | State of an endpoint that completions use |
 //! | `ring_service` | Refill of receive rings |
-//! | `completions` | Handlers of completions and events of a queue pair |
 //! | `transmit` | The link of an endpoint: takes the frames that `conn/xmit.rs` builds |
+//! | `completions` | Handlers of completions and events of a queue pair |
 //! | `ib` | The devices of the transport |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
