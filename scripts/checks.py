@@ -6,13 +6,14 @@ Each check takes the path of a file below the root of the project and its text, 
 """
 
 import ast
+import errno
 import re
 from pathlib import PurePosixPath
 
 MAX_LINES = 600
 
-# Layers from bottom to top. A layer may use itself and lower rows, not its neighbours in the row. So
-# no two folders use each other, directly or through others.
+# Layers from bottom to top. A layer may use itself and lower rows, not its neighbours in the row.
+# So no two folders use each other, directly or through others.
 LAYERS = (
     ("bindings",),
     ("kapi",),
@@ -58,6 +59,11 @@ def layer_of(path):
         return None
     top = PurePosixPath(path).parts[0].removesuffix(".rs")
     return top if top in LEVEL else None
+
+
+def is_of_module(path):
+    """Returns `True` for Rust code of the module and of its KUnit suites."""
+    return layer_of(path) is not None or path.startswith("tests/kunit/")
 
 
 def numbered(pattern, text):
@@ -167,10 +173,11 @@ def spdx(path, text):
 
 
 def length(path, text):
-    """Files are short enough to read. The imports of the module do not count: each item has a line."""
+    """Files are short enough to read. The imports of the module do not count: each item has a
+    line."""
     if path.endswith((".rs", ".c", ".h", ".py", ".sh")):
         lines = text.count("\n")
-        if layer_of(path) or path.startswith("tests/kunit/"):
+        if is_of_module(path):
             lines -= sum(m[0].count("\n") for _, m in numbered(IMPORT, code_of(text)))
         if lines >= MAX_LINES:
             yield lines, f"{lines} lines; fewer than {MAX_LINES} are allowed"
@@ -214,18 +221,29 @@ FRAGMENT = re.compile(r"(What|Who|Whom|Whose|How|Whether|That|So|Of|By|Where|Whe
 DOC = re.compile(r"\s*//[/!] ?(.*)")
 COMMENT = re.compile(r"(^|\s)//")
 MAX_COLUMNS = 100
+LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 BLOCK_COMMENT = re.compile(r"/\*+[ \n*]*(.*)")
+WHOLE_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 HASH_COMMENTS = (".py", ".sh", ".mk", ".toml", ".yml", ".yaml", ".conf")
 HASH_NAMES = ("Makefile", "Kbuild", "Kconfig", "run", "rules", "dkms.conf")
 
 
-def rust_docs(text):
-    before = None
+def doc_blocks(text):
+    """Yields (line number, lines) of each documentation comment in Rust."""
+    block = []
     for number, line in enumerate(text.split("\n"), 1):
-        doc = DOC.match(line)
-        if doc and not before:
-            yield number, doc[1]
-        before = doc
+        if doc := DOC.match(line):
+            block.append(doc[1])
+        elif block:
+            yield number - len(block), block
+            block = []
+    if block:
+        yield text.count("\n") + 2 - len(block), block
+
+
+def rust_docs(text):
+    for number, block in doc_blocks(text):
+        yield number, block[0]
 
 
 def docstrings(text):
@@ -259,17 +277,129 @@ def documentation(path, text):
 
 
 def comments(path, text):
-    """Documentation begins with a noun phrase or a verb, and comments of the module fit the width.
-
-    Lines that rustfmt leaves longer are messages, which stay whole so that grep finds them."""
+    """Documentation begins with a noun phrase or a verb."""
     for number, doc in documentation(path, text):
         if FRAGMENT.match(doc):
             yield number, f"a comment that begins with {doc.split()[0]} is a fragment"
-    if layer_of(path) is None and not path.startswith("tests/kunit/"):
-        return
+
+
+def markdown_prose(text):
+    """Yields (line number, line) of a document, except headings, tables and code."""
+    fenced, code, blank = False, False, True
     for number, line in enumerate(text.split("\n"), 1):
-        if len(line) > MAX_COLUMNS and COMMENT.search(line):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and line.strip():
+            # Code follows an empty line. Otherwise the line continues an item of a list.
+            code = line.startswith("    ") and (code or blank) and not LIST_ITEM.match(line)
+            if not code and not re.match(r"#|\s*\|", line):
+                yield number, line
+        blank = not line.strip()
+
+
+# Characters of literals in a line that is a message.
+MESSAGE = 30
+
+
+def python_comments(text):
+    """Yields (line number, line) of docstrings, and of comments that have a line of their own."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("#"):
+            yield number, line
+    for number, doc in docstrings(text):
+        yield from ((n, lines[n - 1]) for n in range(number, number + doc.count("\n") + 1))
+
+
+def rust_without_messages(text):
+    """Yields (line number, line) of Rust, except lines that are mostly a literal."""
+    for number, (line, code) in enumerate(zip(text.split("\n"), code_of(text).split("\n"), strict=True), 1):
+        if COMMENT.search(line) or sum(a != b for a, b in zip(line, code, strict=True)) < MESSAGE:
+            yield number, line
+
+
+def width(path, text):
+    """Comments, Rust code and prose in documents fit the width.
+
+    Lines that rustfmt leaves longer are messages, which stay whole so that grep finds them."""
+    if path.endswith(".md"):
+        lines = markdown_prose(text)
+    elif path.endswith(".rs"):
+        lines = rust_without_messages(text)
+    elif path.endswith(".py"):
+        lines = python_comments(text)
+    else:
+        return
+    for number, line in lines:
+        if len(line) > MAX_COLUMNS:
             yield number, f"{len(line)} columns; at most {MAX_COLUMNS} are allowed"
+
+
+MAX_WORDS = 25
+# Begin of a line that is an item of a list, explains a name, or is a row of columns.
+NEW_PARAGRAPH = re.compile(rf"{LIST_ITEM.pattern}|^\s*(?:@?\w+: |\S.*?\S {{2}})")
+# Names in a row, which count as one word.
+NAMES_IN_A_ROW = re.compile(r"(?:`[^`]+`(?: \([^)]*\))?(?:, and |, or |, | and | or ))*`[^`]+`")
+SENTENCE_END = re.compile(r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<=[.!?])[*)\"]*\s+")
+
+
+def paragraphs(lines):
+    """Yields (line number, text) of each paragraph or item among numbered lines of prose."""
+    begin, words, before = 0, [], 0
+    for number, line in lines:
+        new = not words or number != before + 1 or not line.strip() or NEW_PARAGRAPH.match(line)
+        if new and words:
+            yield begin, " ".join(words)
+        if new:
+            begin, words = number, []
+        words += LIST_ITEM.sub("", line, 1).split()
+        before = number
+    if words:
+        yield begin, " ".join(words)
+
+
+def prose(path, text):
+    """Yields (line number, line) of documents and of comments that document something."""
+    if path.endswith(".md"):
+        yield from markdown_prose(text)
+    elif path.endswith(".rs"):
+        for number, block in doc_blocks(text):
+            yield from ((number + n - 1, x) for n, x in markdown_prose("\n".join(block)))
+    elif path.endswith((".c", ".h")):
+        for number, m in numbered(WHOLE_COMMENT, text):
+            yield from ((number + n, re.sub(r"^\s*/?\*+/?\s?", "", x)) for n, x in enumerate(m[0].split("\n")))
+    elif path.endswith(".py"):
+        for number, doc in docstrings(text):
+            yield from ((number + n, x) for n, x in enumerate(doc.split("\n")))
+
+
+def sentences(path, text):
+    """No sentence has more than 25 words."""
+    for number, paragraph in paragraphs(prose(path, text)):
+        for sentence in SENTENCE_END.split(paragraph):
+            count = len(NAMES_IN_A_ROW.sub("names", sentence).split())
+            if count > MAX_WORDS:
+                yield number, f"{count} words in a sentence; at most {MAX_WORDS} are allowed: {sentence}"
+
+
+# A returned error, in a sentence on it.
+ERRNO = rf"\b(?:{'|'.join(sorted(errno.errorcode.values()))})\b"
+RETURNED_ERRNO = re.compile(rf"\b(?:[Rr]eturns|[Ff]ails)\b[^.]*?{ERRNO}")
+
+
+def error_sections(path, text):
+    """The errors that a function returns are listed under "# Errors"."""
+    if not is_of_module(path):
+        return
+    for number, block in doc_blocks(text):
+        heading, sections = "", {"": ""}
+        for line in block:
+            if line.startswith("# "):
+                heading = line
+            sections[heading] = f"{sections.get(heading, '')} {line}"
+        for heading, section in sections.items():
+            if heading != "# Errors" and RETURNED_ERRNO.search(section):
+                yield number, 'an error that is returned belongs under "# Errors"'
 
 
 # An import, with its indentation, visibility and crate.
@@ -280,7 +410,7 @@ def imports(path, text):
     """Imports of the module have the kernel's vertical style, which an empty comment keeps.
 
     See "Imports" in the kernel's Documentation/rust/coding-guidelines.rst."""
-    if layer_of(path) is None and not path.startswith("tests/kunit/"):
+    if not is_of_module(path):
         return
     lines, before = text.split("\n"), None
     for number, m in numbered(IMPORT, code_of(text)):
@@ -340,7 +470,7 @@ NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def private_words(path, text):
-    """The module's names have the terms of the field, and no text has words of this project alone."""
+    """The module's names have terms of the field, and no text has words of this project alone."""
     if layer_of(path):
         for number, name in numbered(r"\b[A-Za-z_]\w*", code_of(text)):
             for part in NAME_PART.findall(name[0]):
@@ -349,6 +479,26 @@ def private_words(path, text):
     if path.endswith((".rs", ".md", ".7")) or path.startswith("bindings/"):
         for number, m in numbered(PRIVATE_PHRASES, text):
             yield number, f"{m[0]!r} has a plainer word"
+
+
+# Functions that are tests.
+RUST_TEST = re.compile(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))? )?fn (\w+)")
+PYTHON_TEST = re.compile(r"^[ \t]*(?:async )?def (test_\w+)", re.M)
+# Parts of a name that do not say which thing is tested.
+VAGUE_NAME = re.compile(r"(?:^|_)(anew|nobody|ours|so_many|somebody|told|what|who|whoever)(?:_|$)")
+
+
+def test_names(path, text):
+    """Names of tests name the thing that is tested, not a question about it."""
+    if path.endswith(".rs"):
+        found = numbered(RUST_TEST, code_of(text))
+    elif path.endswith(".py"):
+        found = numbered(PYTHON_TEST, text)
+    else:
+        return
+    for number, m in found:
+        if part := VAGUE_NAME.search(m[1]):
+            yield number + m[0].count("\n"), f"{m[1]}: instead of {part[1]} name the thing, its state, or the result"
 
 
 TYPE = re.compile(r"^ *(?:pub(?:\([\w: ]+\))? )?(?:struct|enum|trait|union) (\w+)", re.M)
@@ -365,8 +515,8 @@ def types_defined_twice(sources):
             for name, (first, *others) in places.items() for second in others]
 
 
-CHECKS = (comments, private_words, imports, layers, unsafe_code, module_denies_unsafe, spdx, length, purpose, work_queues, work_items,
-          softirq_cqs)
+CHECKS = (comments, width, sentences, error_sections, private_words, test_names, imports, layers, unsafe_code, module_denies_unsafe, spdx,
+          length, purpose, work_queues, work_items, softirq_cqs)
 
 
 def check_file(path, text):
