@@ -29,6 +29,8 @@ BOOT_SECONDS = 180
 # Keys of /proc/sysrq-trigger: blocked tasks, held locks, and a trace of each processor.
 SYSRQ_TASKS = "wdl"
 SYSRQ_SECONDS = 30
+# The time from QEMU's last output to the end of its process.
+QEMU_SECONDS = 10
 # The constant of asm-generic/socket.h; Python has no name for it.
 SO_RCVBUFFORCE = 33
 # Five levels of page tables take a quarter of the emulation's time, and no node has enough memory
@@ -49,8 +51,8 @@ class Environment(NodeError):
     """A failure of the machine that runs a test. Each kind has an entry in tests/flakes.toml."""
 
 
-class Hung(Environment):
-    """The guest stopped before its first program, so no test had begun."""
+class BootFailed(Environment):
+    """The guest stopped or ended before its first program, so no test had begun."""
 
 
 @dataclass
@@ -204,10 +206,10 @@ class Node:
         """Boots the guest and returns once it takes commands."""
         try:
             return self._boot()
-        except Hung as e:
+        except BootFailed as e:
             # Seen on the debug kernel, where processors are slow: one waits in
             # watchdog_check_skew() for the other, which is in stop_machine() and waits for the
-            # first.
+            # first. Seen on the release kernel: QEMU ended while the kernel looked for PCI devices.
             warnings.warn(f"booted a second time: {e}")
             return self._boot()
 
@@ -241,11 +243,11 @@ class Node:
         try:
             self._await(lambda: self._ready, BOOT_SECONDS, "the guest to boot")
         except NodeError as e:
-            hung = not self._gone and not any("as init process" in x for x in self._lines[start:])
-            where = self.processors() if hung else ""
+            early = not any("as init process" in x for x in self._lines[start:])
+            where = f"\nthe processors:\n{self.processors()}" if early and not self._gone else ""
             self.kill()
-            if hung:
-                raise Hung(f"{e}\nthe processors:\n{where}") from e
+            if early:
+                raise BootFailed(f"{e}{where}") from e
             raise
         return self
 
@@ -442,8 +444,8 @@ class Node:
         with self._changed:
             while not condition():
                 if self._gone:
-                    raise NodeError(f"{self.name}: the machine ended while waiting for {what}:\n"
-                                    f"{self.log_tail()}")
+                    raise NodeError(f"{self.name}: the machine ended while waiting for {what}, "
+                                    f"{self._status()}:\n{self.log_tail()}")
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
@@ -455,6 +457,16 @@ class Node:
         shown = f"\n{process.result}" if process else ""
         raise NodeError(f"{self.name}: waited {timeout} s in vain for {what}{shown}\n"
                         f"the console's end:\n{self.log_tail()}")
+
+    def _status(self):
+        """Returns how QEMU ended, for a message. Its files are closed a little earlier."""
+        qemu = self._qemu
+        if qemu is None:
+            return "which a test ended"
+        try:
+            return f"QEMU's exit status is {qemu.wait(QEMU_SECONDS)}"
+        except subprocess.TimeoutExpired:
+            return "but QEMU runs"
 
     def _read_agent(self, sock):
         stream = sock.makefile("rb")

@@ -248,7 +248,7 @@ cause = "The first run of all fails."
 
 [[flake]]
 name = "hung"
-signature = "Hung"
+signature = "BootFailed"
 cause = "The guest never came up at all."
 """
 
@@ -267,7 +267,7 @@ def run_sample(more, ledger, tmp_path, monkeypatch):
         "def pytest_runtest_makereport(item, call):\n"
         "    report = yield\n"
         "    report.final = 'defect' in item.name\n"
-        "    report.signature = 'Hung' if 'hung' in item.name else None\n"
+        "    report.signature = 'BootFailed' if 'hung' in item.name else None\n"
         "    return report\n")
     (vm / "test_sample.py").write_text(SAMPLE + more)
     monkeypatch.setattr(run_tests, "TOP", tmp_path)
@@ -335,10 +335,10 @@ def test_many_failures_are_not_repeated(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("entry", [
     "name = 'a'\ncause = 'one two three four five'",
-    "name = 'a'\nsignature = 'Hung'\ncause = 'unknown'",
+    "name = 'a'\nsignature = 'BootFailed'\ncause = 'unknown'",
     "name = 'a'\ntest = 'b'\ncause = 'one two three four five'",
-    "name = 'a'\nsignature = 'Hung'\ntest = 'b'\nerror = 'c'\ncause = 'one two three four five'",
-    "name = 'a'\nsignature = 'Hung'\ncause = 'one two three four five'\nissue = 3",
+    "name = 'a'\nsignature = 'BootFailed'\ntest = 'b'\nerror = 'c'\ncause = 'one two three four five'",
+    "name = 'a'\nsignature = 'BootFailed'\ncause = 'one two three four five'\nissue = 3",
 ])
 def test_ledger_without_sense(entry):
     with pytest.raises(ValueError, match=r"flakes.toml: a"):

@@ -52,6 +52,24 @@ def test_a_guest_that_stops_is_booted_again(tmp_path, monkeypatch):
         machine.kill()
 
 
+def test_a_guest_that_ends_is_booted_again(tmp_path, monkeypatch):
+    machine = make(tmp_path, monkeypatch, 0)
+    wait = machine._await
+
+    def end_first(*args):
+        monkeypatch.setattr(machine, "_await", wait)
+        machine._qemu.kill()
+        return wait(*args)
+
+    monkeypatch.setattr(machine, "_await", end_first)
+    with pytest.warns(UserWarning, match=r"second time: n: the machine ended .* exit status is -9:"):
+        machine.boot()
+    try:
+        assert machine.run("echo here").out == "here\n"
+    finally:
+        machine.kill()
+
+
 def test_once(tmp_path, monkeypatch):
-    with pytest.warns(UserWarning), pytest.raises(node.Hung):
+    with pytest.warns(UserWarning), pytest.raises(node.BootFailed):
         make(tmp_path, monkeypatch, 2).boot()
