@@ -192,11 +192,7 @@ def foreign(home):
     with Memory(home, 300) as m, Memory(home) as other:
         cookie, port = other.register(0, 100), other.sock.name()[1]
         m.scatter()
-        before = keys("mr", "rkey")
-        control, _place = rdma.transfer(0x1234, (0, 30 * mmap.PAGESIZE), [(m.base, 30 * mmap.PAGESIZE)], READWRITE)
-        m.sock.connect(MINE[7], 4000)
-        rdma.send(m.sock, b"", control)
-        guessed, = keys("mr", "rkey") - before
+        guessed = key_of_operation(m, 30 * mmap.PAGESIZE, READWRITE)
         # Soft-iWARP does not compare the low 8 bits of a key that is invalidated.
         unknown = cookie ^ (1 << 31 if is_iwarp() else 1)
         # Soft-iWARP would invalidate that of all memory, and could not send any more.
@@ -212,6 +208,20 @@ def foreign(home):
                 p.disconnect()
             need(not select.select([other.sock], [], [], 0)[0], f"{what}: the message came")
             need(tried(home, READ, cookie, 0, bytes(10)) is not None, f"{what}: a region has ended, too")
+
+
+def key_of_operation(memory, size, flags):
+    """Begins an operation that waits for a peer that does not exist. Returns the key of the region
+    that it uses.
+
+    Its local memory begins with a MiB. Memory that crosses into the next one needs two regions.
+    """
+    before, start = keys("mr", "rkey"), memory.base + -memory.base % (1 << 20)
+    control, _place = rdma.transfer(0x1234, (0, size), [(start, size)], flags)
+    memory.sock.connect(MINE[7], 4000)
+    rdma.send(memory.sock, b"", control)
+    key, = keys("mr", "rkey") - before
+    return key
 
 
 def keys(what, kind):
@@ -240,15 +250,11 @@ def own(home):
     """
     for what, flags in (("source", READWRITE), ("sink", 0)):
         with Memory(home, 300) as m:
-            # Few pieces would not need a region. A range within a MiB needs one.
+            # Few pieces would not need a region.
             m.scatter()
-            at, size = -m.base % (1 << 20), 30 * mmap.PAGESIZE
+            at = -m.base % (1 << 20)
             m.fill(at, b"secret" * 10)
-            before = keys("mr", "rkey")
-            control, _place = rdma.transfer(0x1234, (0, size), [(m.base + at, size)], flags)
-            m.sock.connect(MINE[7], 4000)
-            rdma.send(m.sock, b"", control)
-            key, = keys("mr", "rkey") - before
+            key = key_of_operation(m, 30 * mmap.PAGESIZE, flags)
             brought = tried(home, READ, key, 0, bytes(10))
             # Soft-iWARP does not check rights. The result of a read is written there by the peer.
             need(brought == (m.pages[at:at + 10] if is_iwarp() else None), f"the {what}: a read brought {brought}")
