@@ -7,6 +7,7 @@
 mod fragments;
 mod message;
 mod operation;
+mod path_table;
 mod pong_budget;
 
 pub(crate) use fragments::FrameError;

@@ -17,16 +17,14 @@
 //!
 //! - With the queue of a path locked, a sender looks at the place again. If that has another path
 //!   now, the message goes there. If the path is closed, the place gets the first path before.
-//! - Messages move from the front of one queue to the end of the other, with both locked. The path
-//!   has no link while that goes on.
+//! - One context moves messages from the front of one queue to the end of the other. It locks one
+//!   queue at a time. The path has no link while that goes on.
 //! - When the queue is empty, and still locked, the path is closed, and all its places get the
 //!   first path. It may be opened again later.
 //!
 //! The table is private to the sender: the receiver takes each message from any path.
 //!
 //! Ownership: none, a place has only numbers. Errors: none.
-
-#![cfg_attr(not(test), expect(dead_code, reason = "connections have one path"))]
 
 use super::mprds::PathCount;
 

@@ -17,6 +17,9 @@
 extern crate self as kernel;
 
 mod kapi;
+#[allow(dead_code)]
+#[path = "../../../proto/mod.rs"]
+mod proto;
 mod sync;
 mod wait;
 mod work;
@@ -24,6 +27,7 @@ mod work;
 mod cong_notify;
 mod event_mask;
 mod laddr_table;
+mod path_table;
 mod reader_lock;
 mod send_room;
 mod send_token;
