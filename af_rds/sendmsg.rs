@@ -329,6 +329,7 @@ fn route(
             bound.scope
         },
         transport,
+        path: 0,
     };
     if let Some(CachedRoute::Connection(last)) = last {
         if last.key == key && !last.has_ended() {

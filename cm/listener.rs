@@ -175,6 +175,7 @@ impl<T: RequestSink> Acceptor<T> {
             },
             tos: private.tos,
             transport: self.transport.id(),
+            path: 0,
         };
         if key.laddr.octets() != private.daddr.0 || key.faddr.octets() != private.saddr.0 {
             return Err(Refusal::Addresses);

@@ -26,6 +26,8 @@ pub(crate) struct ConnKey {
     pub(crate) scope: u32,
     pub(crate) tos: u8,
     pub(crate) transport: TransportId,
+    /// Index of the path. Connections of other transports than TCP have only the first one, 0.
+    pub(crate) path: u8,
 }
 
 impl ConnKey {
@@ -38,6 +40,7 @@ impl ConnKey {
             scope: 0,
             tos: 0,
             transport: TransportId::LEAST,
+            path: 0,
         }
     }
 
@@ -90,6 +93,9 @@ impl fmt::Display for ConnKey {
         ))?;
         if self.tos != 0 {
             f.write_fmt(fmt!(" tos {}", self.tos))?;
+        }
+        if self.path != 0 {
+            f.write_fmt(fmt!(" path {}", self.path))?;
         }
         Ok(())
     }

@@ -474,6 +474,7 @@ struct ByPeer {
     laddr: Ipv6Addr,
     tos: u8,
     transport: TransportId,
+    path: u8,
 }
 
 impl ByPeer {
@@ -483,6 +484,7 @@ impl ByPeer {
             laddr: key.laddr,
             tos: key.tos,
             transport: key.transport,
+            path: key.path,
         }
     }
 }

@@ -323,6 +323,7 @@ impl TcpAcceptor {
             scope: if is_link_local { peer.scope } else { 0 },
             tos: 0,
             transport: self.transport.id(),
+            path: 0,
         };
         // Messages within this node do not need TCP.
         if locality(key.faddr, key.scope) != Locality::Elsewhere {

@@ -107,6 +107,33 @@ mod suite {
     }
 
     #[test]
+    fn paths_are_side_by_side() -> Result {
+        let mut table = table(100, 3);
+        let first = over_tcp(key(1, 9, 0));
+        for path in [2, 0, 1] {
+            assert_eq!(add(&mut table, over_path(path, first))?, Ok(()));
+        }
+        let full = Err(Full::Peer(addr(9), 3));
+        assert_eq!(table.has_room(&over_path(3, first), None), full);
+        let mut next = table.cursor_lower_bound_mut(&first);
+        for path in 0..3 {
+            let cursor = next.ok_or(ENOENT)?;
+            assert!(*cursor.current().0 == over_path(path, first));
+            next = cursor.move_next();
+        }
+        assert!(next.is_none());
+        assert!(table.remove(&over_path(1, first)).is_some());
+        assert!(table.get(&over_path(1, first)).is_none());
+        assert_eq!(table.len(), 2);
+        // Each has its own position.
+        let mut positions = positions(10, 10);
+        keep(&mut positions, over_path(1, first))?;
+        assert!(positions.remove(&first).is_none());
+        assert!(positions.remove(&over_path(1, first)).is_some());
+        Ok(())
+    }
+
+    #[test]
     fn all_are_counted() -> Result {
         let mut table = table(4, 100);
         for n in 1..=4 {
@@ -469,6 +496,10 @@ mod suite {
         }
     }
 
+    fn over_path(path: u8, key: ConnKey) -> ConnKey {
+        ConnKey { path, ..key }
+    }
+
     fn key(local: u16, peer: u16, tos: u8) -> ConnKey {
         ConnKey {
             net: Net::init(),
@@ -477,6 +508,7 @@ mod suite {
             scope: 0,
             tos,
             transport: TransportId::Ib,
+            path: 0,
         }
     }
 }

@@ -206,6 +206,7 @@ pub(crate) fn key() -> ConnKey {
         scope: 0,
         tos: 0,
         transport: TransportId::Ib,
+        path: 0,
     }
 }
 
