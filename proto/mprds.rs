@@ -13,7 +13,7 @@
 //!   node uses 1, 2, 4 or 8. It offers 2 to a peer that offers 3, and both use that.
 //! - *Growth.* The number does not shrink while the peer runs: messages may wait on each path. A
 //!   peer that restarts draws another generation. Without generations, it may have restarted
-//!   before each link of the first path.
+//!   before each link of the first path. It has if the number is smaller once all is negotiated.
 //! - *Use.* Paths are accepted once this node has offered their number. It makes and uses them once
 //!   the peer has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
@@ -163,6 +163,8 @@ struct PeerPaths {
     sent: PathCount,
     /// Paths that this node uses.
     agreed: PathCount,
+    /// Paths that may have messages, also from before a link that began with less knowledge.
+    used: PathCount,
 }
 
 impl PeerPaths {
@@ -263,7 +265,7 @@ impl Mprds {
     /// Returns the number for the next handshake. `None` if it must have none: the peer may use
     /// several paths, or may have restarted with only one.
     fn number(&self) -> Option<PathCount> {
-        let before = self.peer.map_or(PathCount::One, |peer| peer.sent);
+        let before = self.peer.map_or(PathCount::One, |it| it.sent.max(it.used));
         let sends = self.link.received || before == PathCount::One;
         sends.then(|| self.offer())
     }
@@ -303,7 +305,7 @@ impl Mprds {
     ///
     /// The caller then calls [`Self::check`].
     pub(crate) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) -> bool {
-        // A peer does not restart during a link, so only the first handshake shows that.
+        // A peer does not restart during a link, so only the first handshake shows its generation.
         let (peer, restarted) = match self.peer {
             Some(peer) if self.link.received => (peer, false),
             before => Self::recognise(before, handshake),
@@ -324,7 +326,21 @@ impl Mprds {
         if let Some(confirmed) = link.confirmed.filter(|_| peer.has_port_index) {
             peer.agreed = peer.agreed.max(confirmed.min(peer.offered));
         }
-        restarted
+        restarted | self.shrinks()
+    }
+
+    /// Notes the paths that are used from now on. Returns `true` if they are fewer than before,
+    /// which is known once nothing else has to be negotiated.
+    fn shrinks(&mut self) -> bool {
+        let is_settled = self.is_settled();
+        let Some(peer) = &mut self.peer else {
+            return false;
+        };
+        let shrinks = is_settled && peer.used > peer.agreed;
+        if shrinks || peer.used < peer.agreed {
+            peer.used = peer.agreed;
+        }
+        shrinks
     }
 
     /// Returns the peer of the first handshake on a link, and `true` if it has restarted.
@@ -337,19 +353,19 @@ impl Mprds {
             None => (new, false),
             Some(peer) if peer.generation != handshake.generation => (new, true),
             Some(peer) if peer.generation.is_some() => (peer, false),
-            // It may have restarted. If it has one path only, nothing else will show that.
-            Some(peer) => {
-                let several = peer.agreed > PathCount::One;
-                (new, several && !handshake.has_port_index)
-            }
+            // It may have restarted.
+            Some(PeerPaths { used, .. }) => (PeerPaths { used, ..new }, false),
         }
     }
 
     /// Notes that a handshake has arrived on another path: the peer uses that as the first one. It
     /// has restarted, and has no index in its ports. The caller drops the link of that path.
     pub(crate) fn receive_elsewhere(&mut self) {
-        if !self.link.received {
-            self.peer = None;
+        if let Some(peer) = self.peer.as_mut().filter(|_| !self.link.received) {
+            *peer = PeerPaths {
+                used: peer.used,
+                ..PeerPaths::default()
+            };
         }
     }
 

@@ -295,6 +295,47 @@ fn a_forgotten_connection_knows_the_generation() {
     assert!(!node.receive(HandshakeKind::Probe, &c_7_2));
 }
 
+/// This module sends no generation. Its number is smaller than before once all is negotiated.
+#[test]
+fn fewer_paths_are_a_restart() {
+    let ours = |number| Handshake {
+        paths: Some(number),
+        ..read(UEK)
+    };
+    for (most, left) in [
+        (8, PathCount::Eight),
+        (2, PathCount::Two),
+        (1, PathCount::One),
+    ] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.up(0, true);
+        for number in [1, 8] {
+            assert!(node.check(0));
+            assert_eq!(node.send(HandshakeKind::Probe).paths, Some(number));
+            assert!(!node.receive(HandshakeKind::Answer, &ours(8)));
+        }
+        assert_eq!(node.paths(), PathCount::Eight);
+        // A link breaks before anything is known about the peer.
+        for _ in 0..2 {
+            node.down();
+            node.up(0, true);
+            assert!(node.check(0));
+            assert_eq!(node.send(HandshakeKind::Probe).paths, None);
+            assert!(!node.receive(HandshakeKind::Probe, &ours(1)));
+            assert_eq!(node.paths(), PathCount::One);
+        }
+        assert!(!node.receive(HandshakeKind::Answer, &ours(most)));
+        assert!(node.check(0));
+        let sent = node.send(HandshakeKind::Probe).paths;
+        assert_eq!(sent, Some(if most == 2 { 2 } else { 8 }));
+        let restarted = node.receive(HandshakeKind::Answer, &ours(most));
+        assert_eq!(restarted, most < 8);
+        assert_eq!(node.paths(), left);
+        // Only once.
+        assert!(!node.receive(HandshakeKind::Probe, &ours(most)));
+    }
+}
+
 #[test]
 fn a_silent_peer_is_probed_five_times() {
     let mut node = Mprds::new(PathCount::Eight, None);
@@ -321,6 +362,10 @@ fn a_handshake_on_another_path_shows_that_it_is_the_first() {
     assert_eq!(node.incoming(40007), Some(7));
     node.receive_elsewhere();
     assert_eq!(node.incoming(40007), Some(0));
+    // Messages may be left on the other paths.
+    for peer in [UEK_4, C_4_9, C_4_9_RESTARTED] {
+        assert!(node.clone().receive(HandshakeKind::Probe, &read(peer)));
+    }
 }
 
 proptest! {

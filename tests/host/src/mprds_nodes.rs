@@ -99,9 +99,11 @@ impl Software {
 }
 
 fn ours() -> impl Strategy<Value = Software> {
-    (any::<u16>(), any::<u32>()).prop_map(|(most, number)| {
+    // This module sends no generation, but the rules are also for those that do.
+    let generation = prop_oneof![Just(None), any::<u32>().prop_map(generation)];
+    (any::<u16>(), generation).prop_map(|(most, generation)| {
         let most = PathCount::at_most(most % 9);
-        let state = Mprds::new(most, generation(number));
+        let state = Mprds::new(most, generation);
         Software::Ours { state, most }
     })
 }
@@ -166,6 +168,10 @@ struct World {
     /// Paths of the second node by the last handshake with a number, if they are several. 0 after a
     /// restart.
     most_used: u16,
+    /// Paths on which each node may have messages, and whether its peer has restarted since it knew
+    /// that there is none of an earlier one.
+    used: [u16; 2],
+    has_new_peer: [bool; 2],
 }
 
 impl World {
@@ -177,6 +183,8 @@ impl World {
             lower,
             probes: [0; 2],
             most_used: 0,
+            used: [1; 2],
+            has_new_peer: [false; 2],
         };
         world.relink();
         world
@@ -232,7 +240,12 @@ impl World {
         }
         match &mut self.nodes[node] {
             Software::Ours { state, .. } => {
-                state.receive(kind, &handshake);
+                if state.receive(kind, &handshake) {
+                    assert!(self.has_new_peer[node], "the peer has not restarted");
+                    self.has_new_peer[node] = false;
+                    self.used[node] = 1;
+                }
+                self.used[node] = self.used[node].max(state.paths().number());
             }
             Software::Other(it) => {
                 it.receive(&handshake);
@@ -262,6 +275,9 @@ impl World {
             Happening::Restart(node, new) => {
                 self.nodes[node] = new;
                 self.most_used = 0;
+                self.used[node] = 1;
+                self.has_new_peer[node] = false;
+                self.has_new_peer[1 - node] = true;
                 self.relink();
             }
         }
@@ -319,9 +335,10 @@ proptest! {
         for index in (1..8).filter(|index| most.has(*index)) {
             prop_assert!(a.accepts(index) && b.accepts(index), "{:?}", world.nodes);
         }
-        for node in &world.nodes {
+        for (node, used) in world.nodes.iter().zip(world.used) {
             if let Software::Ours { state, .. } = node {
                 prop_assert_eq!(state.next_check(), None);
+                prop_assert!(used <= node.paths(), "messages are stranded");
             }
         }
     }
