@@ -558,7 +558,8 @@ fn congestion_frame(
         sink.await_buffer(len);
         return Added::NoBuffer;
     };
-    let mut header = Header::congestion_update(ack, connection.generation);
+    let path = connection.key.path;
+    let mut header = Header::congestion_update(ack, connection.generation, path);
     header.credit = take_advertisement(connection, &mut queue.credits);
     let (head, rest) = match buf.buf.bytes_mut().split_first_chunk_mut() {
         Some(parts) => parts,

@@ -124,20 +124,24 @@ pub(crate) const CAP_PACKED: u32 = 1 << 31;
 /// see [`super::tcp_stream`].
 pub(crate) const CAP_TCP_ACK: u32 = 1 << 30;
 
-/// Returns the space with [`Extension::GenNum`] and the capabilities of this implementation.
-pub(crate) const fn introduction(generation: u32) -> [u8; SPACE] {
-    with_capabilities(generation, CAP_PACKED)
+/// Returns the space with [`Extension::GenNum`] and the capabilities of this implementation. Any
+/// path but the first one has its index there.
+pub(crate) const fn introduction(generation: u32, path: u8) -> [u8; SPACE] {
+    with_capabilities(generation, CAP_PACKED, path)
 }
 
 /// Returns the space like [`introduction`], for a connection over TCP.
-pub(crate) const fn tcp_introduction(generation: u32) -> [u8; SPACE] {
-    with_capabilities(generation, CAP_TCP_ACK)
+pub(crate) const fn tcp_introduction(generation: u32, path: u8) -> [u8; SPACE] {
+    with_capabilities(generation, CAP_TCP_ACK, path)
 }
 
-const fn with_capabilities(generation: u32, capabilities: u32) -> [u8; SPACE] {
+const fn with_capabilities(generation: u32, capabilities: u32, path: u8) -> [u8; SPACE] {
     let [a, b, c, d] = generation.to_be_bytes();
     let [e, f, g, h] = capabilities.to_be_bytes();
-    [GEN_NUM, a, b, c, d, CAP_BITS, e, f, g, h, 0, 0, 0, 0, 0, 0]
+    let kind = if path == 0 { 0 } else { SPORT_IDX };
+    [
+        GEN_NUM, a, b, c, d, CAP_BITS, e, f, g, h, kind, path, 0, 0, 0, 0,
+    ]
 }
 
 /// Error: the extension does not fit behind those that are already there.

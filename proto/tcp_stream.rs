@@ -153,7 +153,19 @@ fn introduce(bytes: &mut HeaderBytes) {
         Extension::GenNum(number) => Some(number),
         _ => None,
     });
-    *space = number.map_or([0; exthdr::SPACE], exthdr::tcp_introduction);
+    let path = path_in(space);
+    *space = number.map_or([0; exthdr::SPACE], |number| {
+        exthdr::tcp_introduction(number, path)
+    });
+}
+
+/// Returns the path in the extensions of a map, or the first one.
+fn path_in(space: &[u8; exthdr::SPACE]) -> u8 {
+    let path = Extensions::new(space).find_map(|it| match it {
+        Extension::SportIdx(path) => Some(path),
+        _ => None,
+    });
+    path.unwrap_or(0)
 }
 
 /// Content that follows a header in the stream.
@@ -184,6 +196,13 @@ pub(crate) fn announced(bytes: &mut HeaderBytes) -> Result<Announced, HeaderErro
         return Ok(Announced::Control);
     }
     Header::parse(bytes).map(|header| Announced::Payload(header.len))
+}
+
+/// Returns the path for which the peer has made a connection, by its first header. `None` if only
+/// the port tells: the peer runs other software.
+pub(crate) fn introduced_path(bytes: &HeaderBytes) -> Option<u8> {
+    let space = bytes.last_chunk::<{ exthdr::SPACE }>()?;
+    acknowledges(bytes).then(|| path_in(space))
 }
 
 /// Returns `true` if a header shows that the peer acknowledges messages that were delivered. It is

@@ -202,13 +202,13 @@ impl Header {
     ///
     /// `generation` is drawn when the sender creates the connection state. The first frame on every
     /// connection must be a congestion update. It shows the receiver if the sender has restarted
-    /// its sequence numbers: see [`super::rx`].
-    pub(crate) fn congestion_update(ack: u64, generation: u32) -> Header {
+    /// its sequence numbers: see [`super::rx`]. `path` is not 0 only over TCP.
+    pub(crate) fn congestion_update(ack: u64, generation: u32, path: u8) -> Header {
         Header {
             ack,
             len: CONG_MAP_BYTES,
             flags: Flags::CONG_BITMAP,
-            exthdr: exthdr::introduction(generation),
+            exthdr: exthdr::introduction(generation, path),
             ..Header::default()
         }
     }

@@ -114,6 +114,8 @@ struct Embryo {
     since: u64,
     /// Its first header has arrived.
     is_valid: bool,
+    /// Path in that header, if the peer runs this module.
+    introduced: Option<u8>,
     /// It has messages, and there is no room for a connection.
     is_parked: bool,
 }
@@ -128,6 +130,7 @@ impl Embryo {
             TcpRead::Bytes(Header::LEN) => match tcp_stream::announced(&mut header) {
                 Ok(_) => {
                     self.is_valid = true;
+                    self.introduced = tcp_stream::introduced_path(&header);
                     None
                 }
                 Err(error) => {
@@ -352,6 +355,7 @@ impl TcpAcceptor {
             port: peer.port,
             since: time::monotonic_ns(),
             is_valid: false,
+            introduced: None,
             is_parked: false,
         };
         if is_one_too_many {
@@ -468,6 +472,11 @@ impl TcpAcceptor {
                 true => Verdict::Drop(TcpCounter::ListenRefused),
                 false => Verdict::Wait,
             };
+        }
+        // A node that has restarted does not know what the ports of its peer mean. The peer sends
+        // again what it sends on a path that was not accepted.
+        if embryo.introduced.is_some_and(|path| path != embryo.key.path) {
+            return Verdict::Drop(TcpCounter::ListenNoPath);
         }
         match leader {
             None => {}

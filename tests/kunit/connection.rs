@@ -413,7 +413,7 @@ mod suite {
             let bytes = frame.bytes_mut();
             bytes.fill(0xff);
             let header = bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?;
-            Header::congestion_update(0, 1).emit(header);
+            Header::congestion_update(0, 1, 0).emit(header);
             let len = SIZE.bytes() as usize + Header::LEN;
             receive(connection, frame, len).map_err(|_| EINVAL)?;
         }

@@ -78,7 +78,7 @@ mod suite {
     fn a_new_generation_starts_over() {
         let mut rx = RecvState::new();
         for generation in [10, 11] {
-            let map = Header::congestion_update(0, generation);
+            let map = Header::congestion_update(0, generation, 0);
             assert!(rx.handle(&map, 4096).is_ok());
             assert!(rx.handle(&map, 4096).is_ok());
             assert_eq!(rx.next_sequence(), 1);

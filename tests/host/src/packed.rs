@@ -115,7 +115,7 @@ fn rules() {
 #[test]
 fn peers_announce_that_they_accept_packed_frames() {
     let mut rx = RecvState::new();
-    let map = Header::congestion_update(0, 5);
+    let map = Header::congestion_update(0, 5, 0);
     assert!(!rx.takes_packed());
     assert!(rx.handle(&map, 8192).is_ok());
     assert!(rx.takes_packed() && rx.peer_sent_generation());

@@ -294,7 +294,7 @@ fn heartbeat_is_a_message() {
 /// Starts a link, on which the map of a peer of this generation comes first.
 fn new_link(rx: &mut RecvState, generation: u32) {
     rx.link_lost();
-    let map = Header::congestion_update(0, generation);
+    let map = Header::congestion_update(0, generation, 0);
     assert!(matches!(
         feed(rx, &map),
         Ok(Step::Congestion {
@@ -315,11 +315,11 @@ fn a_restarted_peer_may_retransmit() {
     assert!(!duplicate(feed(&mut rx, &retransmitted(3))));
     assert!(duplicate(feed(&mut rx, &retransmitted(3))));
     // A later map, or one without a generation, changes nothing.
-    feed(&mut rx, &Header::congestion_update(0, 11)).unwrap();
+    feed(&mut rx, &Header::congestion_update(0, 11, 0)).unwrap();
     assert_eq!(rx.next_sequence(), 4);
     let map = Header {
         exthdr: [0; 16],
-        ..Header::congestion_update(0, 0)
+        ..Header::congestion_update(0, 0, 0)
     };
     assert!(rx.peer_sent_generation());
     rx.link_lost();
@@ -329,7 +329,7 @@ fn a_restarted_peer_may_retransmit() {
     assert!(!rx.peer_sent_generation());
     // A map that comes after messages changes nothing, either.
     feed(&mut rx, &data(1, 0)).unwrap();
-    feed(&mut rx, &Header::congestion_update(0, 12)).unwrap();
+    feed(&mut rx, &Header::congestion_update(0, 12, 0)).unwrap();
     assert_eq!(rx.next_sequence(), 2);
     new_link(&mut rx, 12);
     assert!(duplicate(feed(&mut rx, &retransmitted(1))));
@@ -444,7 +444,7 @@ proptest! {
 #[test]
 fn a_position_outlives_the_connection() {
     let mut rx = RecvState::new();
-    let update = Header::congestion_update(0, 77);
+    let update = Header::congestion_update(0, 77, 0);
     for header in [update, data(5, 0), data(6, 0)] {
         feed(&mut rx, &header).unwrap();
     }
@@ -462,7 +462,7 @@ fn a_position_outlives_the_connection() {
     assert!(!duplicate(feed(&mut kept, &retransmitted(7))));
 
     let mut kept = RecvState::at(rx.position());
-    feed(&mut kept, &Header::congestion_update(0, 78)).unwrap();
+    feed(&mut kept, &Header::congestion_update(0, 78, 0)).unwrap();
     assert!(!duplicate(feed(&mut kept, &retransmitted(1))));
     // A peer that never sent anything leaves no position.
     assert!(RecvState::at(RecvState::new().position()).is_unused());

@@ -92,7 +92,7 @@ fn a_ping_is_no_control_frame() {
 
 #[test]
 fn a_map_introduces_a_node_that_acknowledges() {
-    let map = Header::congestion_update(0, 0x0102_0304);
+    let map = Header::congestion_update(0, 0x0102_0304, 0);
     let mut outgoing = Outgoing::new();
     let mut sent = outgoing.push(&bytes(&map), CONG_MAP_BYTES).unwrap();
     let header = sent.header.as_mut().unwrap();
@@ -108,10 +108,34 @@ fn a_map_introduces_a_node_that_acknowledges() {
 }
 
 #[test]
+fn a_map_introduces_another_path() {
+    for path in 0..8 {
+        let map = Header::congestion_update(0, 9, path);
+        let mut sent = Outgoing::new().push(&bytes(&map), CONG_MAP_BYTES).unwrap();
+        let header = sent.header.as_mut().unwrap();
+        assert_eq!(tcp_stream::introduced_path(header), Some(path));
+        let index = if path == 0 {
+            [0; 6]
+        } else {
+            [8, path, 0, 0, 0, 0]
+        };
+        assert_eq!(header[32..42], [6, 0, 0, 0, 9, 7, 0x40, 0, 0, 0]);
+        assert_eq!(header[42..], index);
+        let announced = tcp_stream::announced(header);
+        assert_eq!(announced, Ok(Announced::Payload(CONG_MAP_BYTES)));
+    }
+    let of_c = Header {
+        exthdr: [0; exthdr::SPACE],
+        ..Header::congestion_update(0, 1, 3)
+    };
+    assert_eq!(tcp_stream::introduced_path(&bytes(&of_c)), None);
+}
+
+#[test]
 fn only_bytes_without_a_message_may_be_lost() {
     let of_c = Header {
         exthdr: [0; exthdr::SPACE],
-        ..Header::congestion_update(0, 1)
+        ..Header::congestion_update(0, 1, 0)
     };
     // A part of the header behind the map.
     let map_end = 48 + CONG_MAP_BYTES;
@@ -137,7 +161,7 @@ fn only_bytes_without_a_message_may_be_lost() {
     assert_eq!(tcp_stream::without_message(&bytes(&header(1, 0))), 47);
     assert_eq!(tcp_stream::without_message(&bytes(&header(1, 5))), 52);
     // This peer sends again what was not delivered.
-    let mut map = bytes(&Header::congestion_update(0, 1));
+    let mut map = bytes(&Header::congestion_update(0, 1, 0));
     let sent = Outgoing::new().push(&map, CONG_MAP_BYTES).unwrap();
     map = sent.header.unwrap();
     assert_eq!(tcp_stream::without_message(&map), u32::MAX);
@@ -147,17 +171,17 @@ fn only_bytes_without_a_message_may_be_lost() {
 fn others_acknowledge_nothing() {
     let of_c = Header {
         exthdr: [0; exthdr::SPACE],
-        ..Header::congestion_update(0, 1)
+        ..Header::congestion_update(0, 1, 0)
     };
     assert!(!tcp_stream::acknowledges(&bytes(&of_c)));
     // The same extensions in another header.
     let message = Header {
-        exthdr: exthdr::tcp_introduction(1),
+        exthdr: exthdr::tcp_introduction(1, 0),
         ..header(1, 0)
     };
     assert!(!tcp_stream::acknowledges(&bytes(&message)));
     assert!(!tcp_stream::acknowledges(&bytes(
-        &Header::congestion_update(0, 1)
+        &Header::congestion_update(0, 1, 0)
     )));
 }
 

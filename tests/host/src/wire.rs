@@ -75,7 +75,7 @@ fn numbers_that_peers_rely_on() {
 
 #[test]
 fn congestion_update() {
-    let header = Header::congestion_update(9, 0x0a0b_0c0d);
+    let header = Header::congestion_update(9, 0x0a0b_0c0d, 0);
     let bytes = emit(&header);
     assert_eq!(
         &bytes[..26],

@@ -502,7 +502,7 @@ impl World {
 
     fn send_map(&mut self, node: usize) {
         let this = &mut self.nodes[node];
-        let mut header = Header::congestion_update(this.ack().ack, this.generation);
+        let mut header = Header::congestion_update(this.ack().ack, this.generation, 0);
         if !this.is_ours() {
             header.exthdr = Default::default();
         }
