@@ -19,6 +19,7 @@ mod keepalive;
 mod key;
 mod node;
 mod path;
+mod pong;
 mod receive;
 mod recv_frame;
 mod recv_reserve;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Answers to the pings of a peer. A ping is a message to port 0.
+
+use super::Connection;
+use crate::{
+    msg::{
+        Message,
+        PongSlot, //
+    },
+    proto::wire::{
+        Header,
+        PING_PORT, //
+    },
+    stats::Counter, //
+};
+use kernel::sync::Arc;
+
+impl Connection {
+    /// Answers a ping with an empty message from port 0.
+    pub(super) fn answer_ping(self: &Arc<Self>, header: &Header) {
+        // A keepalive has source port 0, so there is no port to answer.
+        if header.sport == PING_PORT {
+            return;
+        }
+        if !self.node.tunables.answers_pings() {
+            self.note_drop(Counter::RecvDropNoSock, 1);
+            return;
+        }
+        self.node.stats.inc(Counter::RecvPing);
+        let pong = match self.room_for_pong(header.sport) {
+            Some(pong) => Message::pong(self.pools(), header.sport, pong).ok(),
+            None => None,
+        };
+        if pong.is_some_and(|pong| self.send(pong).is_ok()) {
+            self.node.stats.inc(Counter::SendPong);
+        } else {
+            self.note_drop(Counter::SendPongDropped, 1);
+        }
+    }
+
+    /// Returns a slot for a pong to a port. `None` if the port is congested, or too many messages
+    /// wait for the peer.
+    fn room_for_pong(&self, port: u16) -> Option<PongSlot> {
+        const MOST: usize = 4096;
+        /// With fewer messages on a connection it gets a slot even if pongs for other peers have
+        /// used all.
+        const FEW: usize = 16;
+        if self.is_congested(port) {
+            return None;
+        }
+        let tx = self.path.tx.lock();
+        let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
+        drop(tx);
+        match backlog {
+            0..=MOST => self.node.pong_budget.take(backlog < FEW),
+            _ => None,
+        }
+    }
+}
