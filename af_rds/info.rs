@@ -256,6 +256,10 @@ fn for_each_connection(
 fn connections(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
+        // The table of paths shows the others.
+        if key.path != 0 {
+            return Ok(());
+        }
         let now = connection.path.info();
         writer.add(&info::ConnectionRecord {
             next_tx: now.next_tx,

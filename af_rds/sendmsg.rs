@@ -246,7 +246,7 @@ impl Sending<'_> {
         };
         let ports = (bound.port, port);
         let mut message = connection.message_from_user(buffers, ports, msg, len, ops, charge)?;
-        while let Err(back) = connection.send(message) {
+        while let Err(back) = connection.send_by_port(message) {
             // The connection was idle, and was forgotten just now.
             message = back;
             connection = find_connection(sk, bound, connection.key)?;

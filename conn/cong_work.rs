@@ -58,7 +58,9 @@ impl Node {
     fn send_map(&self, key: MapKey) {
         let mut queued = 0usize;
         self.walk_of(key.net, key.addr, None, |connection| {
-            if connection.key.local_scope() == key.scope && connection.send_congestion_map() {
+            // A map on another path may come too late, so the peer ignores it.
+            let is_due = connection.key.path == 0 && connection.key.local_scope() == key.scope;
+            if is_due && connection.send_congestion_map() {
                 queued = queued.saturating_add(1);
             }
             true
@@ -120,7 +122,8 @@ impl Connection {
             addr: self.key.laddr,
             scope: self.key.local_scope(),
         };
-        if self.node.cong.is_unsent(key) && self.send_congestion_map() {
+        let first = self.first.as_ref().unwrap_or(self);
+        if self.node.cong.is_unsent(key) && first.send_congestion_map() {
             self.node.stats.inc(Counter::CongUpdateQueued);
         }
     }

@@ -8,10 +8,8 @@
 use super::{
     fault_limiter::FaultLimiter,
     key::ConnKey,
-    path::{
-        Path,
-        MAX_PATHS, //
-    },
+    path::Path,
+    path_set::PathSet,
     Node, //
 };
 use crate::{
@@ -36,7 +34,10 @@ use crate::{
             Refusals,
             Rejection, //
         },
-        mprds::Mprds,
+        mprds::{
+            Mprds,
+            PathCount, //
+        },
         path_history::DropReason,
         wire::FragmentSize, //
     },
@@ -83,15 +84,19 @@ pub(crate) struct Connection {
     /// Source of memory for messages: the pools of the last endpoint's device.
     #[pin]
     pools: AppendOnlyCell<Pools>,
-    /// The peer's congested ports.
+    /// The peer's congested ports. That of the first path counts, as do its waiters.
     #[pin]
     pub(super) remote: Remote,
     /// Senders that wait for a congested port.
     #[pin]
     pub(crate) waiters: Waiters,
-    /// The only path to the peer.
+    /// Queues and link of the path.
     #[pin]
     pub(crate) path: Path,
+    /// The first path to the peer. `None` if this is it.
+    pub(super) first: Option<Arc<Connection>>,
+    /// The other paths, on the first one if there may be several.
+    pub(super) paths: Option<Pin<KBox<PathSet>>>,
     /// [`Refusals`] of local requests since the connection was up, as their number.
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.
@@ -118,15 +123,21 @@ impl Connection {
         node: Arc<Node>,
         creator: Option<UserId>,
         pools: Arc<Pools>,
+        first: Option<Arc<Connection>>,
     ) -> Result<Arc<Self>> {
-        let fragment = node
-            .transports
-            .get(key.transport)
-            .map_or_else(FragmentSize::default, |transport| transport.fragment());
+        let (fragment, most) = node.transports.get(key.transport).map_or_else(
+            || (FragmentSize::default(), PathCount::One),
+            |transport| (transport.fragment(), transport.most_paths()),
+        );
         let policy = node.tunables.ack_policy();
         // Without a generation of this node. C RDS takes another one for a restart, at which it
         // drops unacknowledged messages of the present connection, too.
-        let mprds = (key.transport == TransportId::Tcp).then(|| Mprds::new(MAX_PATHS, None));
+        let negotiates = key.transport == TransportId::Tcp && first.is_none();
+        let mprds = negotiates.then(|| Mprds::new(most, None));
+        let paths = match negotiates && most > PathCount::One {
+            true => Some(PathSet::new()?),
+            false => None,
+        };
         let path = Path::new(key, policy, fragment, mprds);
         Arc::pin_init(
             try_pin_init!(Self {
@@ -138,6 +149,8 @@ impl Connection {
                 remote <- Remote::new(),
                 waiters <- Waiters::new(),
                 path <- path,
+                first,
+                paths,
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
                 log_limit: LogLimit::new(),
@@ -183,7 +196,7 @@ impl Connection {
     /// Returns `true` if a port of the peer is congested.
     #[inline]
     pub(crate) fn is_congested(&self, port: u16) -> bool {
-        self.remote.is_congested(port)
+        self.first().remote.is_congested(port)
     }
 
     /// Returns the pools that provide memory for messages.

@@ -48,6 +48,15 @@ impl EventMask {
         self.0.read_once() & bits != 0
     }
 
+    /// Clears all events.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
+
     /// Clears an event. Returns `true` if it was set since the last call. Only for one work item.
     pub(super) fn take(&self, bit: u32) -> bool {
         let mut old = self.0.load(Relaxed);

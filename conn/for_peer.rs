@@ -40,14 +40,14 @@ impl Connection {
         true
     }
 
-    /// Returns `true` if the peer may connect from this TCP port. Otherwise the port belongs to a
-    /// path that was not accepted. A peer that has not said that its ports have an index uses any.
+    /// Returns the path that the peer connects from this TCP port. `None` if it was not accepted. A
+    /// peer that has not said that its ports have an index uses any for the first one.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn accepts_port(&self, port: u16) -> bool {
-        self.path.rx.lock().accepts_port(port)
+    pub(crate) fn path_of_port(&self, port: u16) -> Option<u8> {
+        self.path.rx.lock().negotiation.path_of_port(port)
     }
 
     /// Notes the first frame on a link. A peer that `acknowledges` messages asks for a connection

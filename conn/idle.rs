@@ -122,7 +122,7 @@ impl Node {
     ///
     /// Sleeps.
     fn check(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
-        match connection.path.check(self.idle_timeouts) {
+        match connection.limit(connection.path.check(self.idle_timeouts)) {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
@@ -174,6 +174,7 @@ impl Node {
         let now = &mut *connections;
         // The table is locked, so no lookup finds a connection that has ended.
         let may = worker.is_down()
+            && connection.paths.as_ref().is_none_or(|set| set.is_empty())
             && (when == When::Always || now.is_near_limit(&connection.key, of_stranger));
         // A pending request may be the peer's reaction to the closing above, so it does not count
         // then. Over TCP it may have messages already, which the peer counts as delivered.
@@ -194,6 +195,9 @@ impl Node {
                     now.tree.note_answer(user);
                 }
                 now.tree.note_removed(user);
+            }
+            if let Some(set) = connection.first().paths.as_ref() {
+                set.remove(connection.key.path);
             }
             now.tree.remove(&connection.key)
         });
@@ -275,6 +279,32 @@ impl Connection {
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.path.has_ended()
+    }
+
+    /// Changes a decision as far as the paths of a connection depend on each other. The first one
+    /// is needed to connect the others, and is forgotten last.
+    fn limit(&self, decision: IdleDecision) -> IdleDecision {
+        let forgets = matches!(
+            decision,
+            IdleDecision::Forget | IdleDecision::ForgetForRoom | IdleDecision::EndForRoom
+        );
+        match (&self.first, &self.paths) {
+            (Some(first), _) if forgets => match first.paths.as_ref() {
+                Some(set) if !set.retires() => IdleDecision::Keep,
+                _ => decision,
+            },
+            (None, Some(set)) if !set.is_empty() => {
+                if decision == IdleDecision::Close && set.is_active() {
+                    return IdleDecision::Keep;
+                }
+                if forgets {
+                    set.retire();
+                    return IdleDecision::Keep;
+                }
+                decision
+            }
+            _ => decision,
+        }
     }
 
     /// Returns `true` if a peer over TCP requested the connection, and has never sent a message.

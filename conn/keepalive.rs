@@ -47,6 +47,7 @@ impl WorkItem<1> for Node {
             let limit = this.tunables.keepalive();
             let Ok(()) = this.try_for_each::<Infallible>(|connection| {
                 connection.listen(limit);
+                connection.check_paths_if_due();
                 Ok(())
             });
             this.listen_later();

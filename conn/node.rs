@@ -41,6 +41,7 @@ use crate::{
     msg::PongBudget,
     proto::{
         idle::IdleTimeouts,
+        mprds::PathCount,
         tx::first_sequence, //
     },
     recv_pool::Pools,
@@ -230,6 +231,32 @@ impl Node {
         user: Option<UserId>,
         pools: impl FnOnce() -> Result<Arc<Pools>>,
     ) -> Result<Arc<Connection>, NoConnection> {
+        self.connection_or_path(key, user, pools, None)
+    }
+
+    /// Returns another path of the connection with the path `first`, or creates it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::connection`], and `ENETDOWN` if the first path has ended.
+    pub(crate) fn path(
+        self: &Arc<Self>,
+        first: &Arc<Connection>,
+        path: u8,
+    ) -> Result<Arc<Connection>, NoConnection> {
+        let key = ConnKey { path, ..first.key };
+        let transport = self.transports.get(key.transport);
+        let pools = || transport.ok_or(ENODEV)?.pools(key.laddr, key.scope);
+        self.connection_or_path(key, first.creator, pools, Some(first))
+    }
+
+    fn connection_or_path(
+        self: &Arc<Self>,
+        key: ConnKey,
+        user: Option<UserId>,
+        pools: impl FnOnce() -> Result<Arc<Pools>>,
+        first: Option<&Arc<Connection>>,
+    ) -> Result<Arc<Connection>, NoConnection> {
         let connections = self.connections.lock();
         if let Some(connection) = connections.tree.get(&key) {
             return Ok(connection.clone());
@@ -239,10 +266,11 @@ impl Node {
         drop(connections);
         room.map_err(|full| self.refuse(&key, user, full))?;
 
-        let fresh = Connection::new(key, self.clone(), user, pools()?)?;
+        let fresh = Connection::new(key, self.clone(), user, pools()?, first.cloned())?;
         let place = TableSlot::new()?;
         let mut connections = self.connections.lock();
-        if connections.closed {
+        // A path that was forgotten gets no other ones.
+        if connections.closed || first.is_some_and(|it| it.has_ended()) {
             drop(connections);
             return Err(Error::from(Errno::NetDown).into());
         }
@@ -255,8 +283,11 @@ impl Node {
         let inserted = connections.tree.insert(key, fresh.clone(), user, place);
         if inserted.is_ok() {
             let position = connections.positions.remove(&key);
-            let first = first_sequence(time::real_ns()).max(connections.begin_at);
-            fresh.path.begin(first, position);
+            let sequence = first_sequence(time::real_ns()).max(connections.begin_at);
+            fresh.path.begin(sequence, position);
+            if let Some(set) = first.and_then(|it| it.paths.as_deref()) {
+                set.set(&fresh);
+            }
         }
         drop(connections);
         inserted.map_err(|full| self.refuse(&key, user, full))?;
@@ -272,6 +303,18 @@ impl Node {
     /// Any context except hard interrupt.
     pub(crate) fn find_connection(&self, key: &ConnKey) -> Option<Arc<Connection>> {
         self.connections.lock().tree.get(key).cloned()
+    }
+
+    /// Forgets the receive positions of the other paths of a connection: its peer has restarted.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn forget_positions_of_paths(&self, first: &ConnKey) {
+        let mut connections = self.connections.lock();
+        for path in (1..).take_while(|path| PathCount::Eight.has(*path)) {
+            connections.positions.remove(&ConnKey { path, ..*first });
+        }
     }
 
     /// Returns `true` if there is a connection with this key, or room for it. A refusal is not
@@ -342,6 +385,9 @@ impl Node {
         }
         if let Some(connection) = likely {
             connection.cancel_closed(sk, bound.port);
+            for path in connection.other_paths().iter().flatten() {
+                path.cancel_closed(sk, bound.port);
+            }
             if !sk.has_unacknowledged() {
                 return;
             }
@@ -444,6 +490,9 @@ impl Node {
             cancel_delayed::<_, 1>(connection);
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
+            if let Some(set) = &connection.paths {
+                set.clear();
+            }
         }
         // The connections are dropped here, with their queued messages.
     }

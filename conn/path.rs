@@ -5,8 +5,8 @@
 //! The queues and sequence numbers of a path outlive its links. Its worker makes and drops its
 //! endpoint, as the state machine of `proto::connect` decides.
 //!
-//! A connection has one path. Its work items are fields of [`Connection`], because an `Arc` of that
-//! type queues them.
+//! Each path is a [`Connection`] of its own, see `path_set`. Its work items are fields of that,
+//! because an `Arc` of that type queues them.
 
 use super::{
     event_mask::EventMask,
@@ -45,8 +45,7 @@ use crate::{
         mprds::{
             Handshake,
             HandshakeKind,
-            Mprds,
-            PathCount, //
+            Mprds, //
         },
         packed,
         path_history::PathHistory,
@@ -73,9 +72,6 @@ use kernel::{
         Mutex, //
     }, //
 };
-
-/// Most paths of a connection over TCP.
-pub(super) const MAX_PATHS: PathCount = PathCount::One;
 
 /// The queues of unsent and unacknowledged messages, and the state that decides what is sent next.
 // A message writes the fields up to the first half of `state`. With the lock they take three cache
@@ -295,6 +291,10 @@ pub(super) enum PathEvent {
     Idle,
     /// A closed socket may have left messages to the sweep work, which takes this.
     Closed,
+    /// The negotiation of paths has changed, or the next probe is due. Only of the first path.
+    Negotiated,
+    /// The first path has found that the peer has restarted. Only of the other ones.
+    Restarted,
 }
 
 impl PathEvent {
@@ -490,6 +490,11 @@ impl Path {
         self.tx.lock().queue.payload_frames
     }
 
+    /// Returns `true` if there is a link.
+    pub(super) fn is_linked(&self) -> bool {
+        self.tx.lock().link.is_some()
+    }
+
     /// Returns `true` if messages wait to be sent or acknowledged.
     pub(super) fn is_pending(&self) -> bool {
         self.tx.lock().is_pending()
@@ -497,7 +502,7 @@ impl Path {
 
     /// Returns the content of a handshake that is being sent. `None` if the path is not over TCP.
     pub(super) fn handshake(&self, kind: HandshakeKind) -> Option<Handshake> {
-        self.rx.lock().send_handshake(kind)
+        self.rx.lock().negotiation.send(kind)
     }
 
     /// Returns `true` if a message has arrived in part.

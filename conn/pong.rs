@@ -10,15 +10,26 @@ use crate::{
     },
     proto::wire::{
         Header,
-        PING_PORT, //
+        PING_PORT,
+        PROBE_PORT, //
     },
     stats::Counter, //
 };
 use kernel::sync::Arc;
 
 impl Connection {
+    /// Answers a ping. A probe on another path than the first one ends the link: the peer has
+    /// restarted, and takes this path for the first one.
+    pub(super) fn answer(self: &Arc<Self>, header: &Header) {
+        if let Some(first) = self.first.as_ref().filter(|_| header.sport == PROBE_PORT) {
+            first.path.rx.lock().negotiation.receive_elsewhere();
+            return self.begin_reset();
+        }
+        self.answer_ping(header);
+    }
+
     /// Answers a ping with an empty message from port 0.
-    pub(super) fn answer_ping(self: &Arc<Self>, header: &Header) {
+    fn answer_ping(self: &Arc<Self>, header: &Header) {
         // A keepalive has source port 0, so there is no port to answer.
         if header.sport == PING_PORT {
             return;

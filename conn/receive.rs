@@ -14,6 +14,7 @@
 //! device's worker allocates the memory meanwhile.
 
 use super::{
+    negotiation::Negotiation,
     recv_frame::{
         FrameOrigin,
         RecvFrame, //
@@ -37,7 +38,6 @@ use crate::{
     proto::{
         mprds::{
             Handshake,
-            HandshakeKind,
             Mprds, //
         },
         packed::Unpacker,
@@ -89,7 +89,7 @@ struct Reassembly {
 pub(super) struct RecvSide {
     state: RecvState,
     /// Negotiation of paths over TCP.
-    mprds: Option<Mprds>,
+    pub(super) negotiation: Negotiation,
     partial: Option<Reassembly>,
     reserve: RecvReserve,
     /// Payload bytes of the messages that have arrived, without duplicates.
@@ -100,7 +100,7 @@ impl RecvSide {
     pub(super) const fn new(mprds: Option<Mprds>) -> Self {
         Self {
             state: RecvState::new(),
-            mprds,
+            negotiation: Negotiation::new(mprds),
             partial: None,
             reserve: RecvReserve::new(),
             bytes: 0,
@@ -111,13 +111,11 @@ impl RecvSide {
     /// arrives.
     pub(super) fn resume(&mut self, position: Position) {
         self.state = RecvState::at(position);
-        if let Some(mprds) = &mut self.mprds {
-            mprds.resume(position.probe_generation());
-        }
+        self.negotiation.resume(position.probe_generation());
     }
 
     pub(super) fn position(&self) -> Position {
-        let generation = self.mprds.as_ref().and_then(Mprds::peer_generation);
+        let generation = self.negotiation.peer_generation();
         self.state.position().with_probe_generation(generation)
     }
 
@@ -140,17 +138,9 @@ impl RecvSide {
         self.state.is_unused()
     }
 
-    /// Returns the content of a handshake that is being sent. `None` if there is no negotiation.
-    pub(super) fn send_handshake(&mut self, kind: HandshakeKind) -> Option<Handshake> {
-        self.mprds.as_mut().map(|it| it.send(kind))
-    }
-
-    /// Returns `true` if the peer may connect from this TCP port: it belongs to a path that was
-    /// accepted.
-    pub(super) fn accepts_port(&self, port: u16) -> bool {
-        self.mprds
-            .as_ref()
-            .is_none_or(|it| it.incoming(port).is_some())
+    /// Expects the messages of a peer that has restarted. Called before any arrives on a link.
+    pub(super) fn note_restart(&mut self) {
+        self.state.note_restart();
     }
 
     /// Handles the header of a frame. A handshake may show that the peer has restarted. Then no
@@ -162,11 +152,11 @@ impl RecvSide {
             true => None,
             false => Handshake::of(header),
         };
-        let negotiation = self.mprds.as_mut().zip(handshake);
-        let Some((mprds, (kind, handshake))) = negotiation else {
+        let handshake = handshake.filter(|_| self.negotiation.exists());
+        let Some((kind, handshake)) = handshake else {
             return self.state.handle(header, payload_len);
         };
-        if mprds.shows_restart(&handshake) {
+        if self.negotiation.shows_restart(&handshake) {
             self.state.note_restart();
         }
         let step = self.state.handle(header, payload_len)?;
@@ -175,8 +165,7 @@ impl RecvSide {
             Step::PureAck | Step::Congestion { .. } => false,
         };
         if is_new {
-            // With one path there is nothing else to do after a restart.
-            mprds.receive(kind, &handshake);
+            self.negotiation.receive(kind, &handshake);
         }
         Ok(step)
     }
@@ -348,8 +337,13 @@ impl Connection {
                 // A stream has no packed frames.
                 let takes_packed = rx.state.takes_packed() && !self.is_stream();
                 self.path.peer_accepts_packed.store(takes_packed, Relaxed);
+                // A map on another path may be older than the last one on the first. Only C RDS
+                // sends new ones there.
+                let counts = self.first.is_none() || !rx.peer_is_rds_rust();
                 drop(guard);
-                self.update_remote(offset, piece.payload(), last);
+                if counts {
+                    self.update_remote(offset, piece.payload(), last);
+                }
                 return Ok(());
             }
             Step::Data {
@@ -384,7 +378,11 @@ impl Connection {
             self.path.ack_wanted.store(true, Relaxed);
         }
         let ack = rx.state.ack();
+        let has_changed = rx.negotiation.take_change();
         drop(guard);
+        if has_changed && self.paths.is_some() {
+            self.check_paths();
+        }
         if matches!(complete, Complete::Message(_) | Complete::Ping) {
             let ports = (header.sport, header.dport);
             trace::msg_received(|| self.key.traced_msg(ports, header.len, header.sequence));
@@ -393,7 +391,7 @@ impl Connection {
         match complete {
             Complete::Nothing => {}
             Complete::Duplicate => self.note_drop(Counter::RecvDropOldSeq, 1),
-            Complete::Ping => self.answer_ping(header),
+            Complete::Ping => self.answer(header),
             Complete::Message(mut incoming) => match target {
                 Some(sk) => {
                     if let Some(rkey) = incoming.meta.as_ref().and_then(|it| it.extras.used) {
@@ -552,11 +550,12 @@ impl Connection {
     }
 
     fn update_remote(self: &Arc<Self>, offset: u32, piece: &[u8], last: bool) {
-        match self.remote.update(offset, piece) {
+        let first = self.first.as_ref().unwrap_or(self);
+        match first.remote.update(offset, piece) {
             Ok(0) => {}
             Ok(freed) => {
-                if self.waiters.wake_some(freed) {
-                    self.sweep_at_once();
+                if first.waiters.wake_some(freed) {
+                    first.sweep_at_once();
                 }
             }
             Err(_) => self.note_drop(Counter::CongUpdateFailed, 1),
@@ -580,9 +579,7 @@ impl Connection {
             rx.state.note_ack_known_to_peer(ack_known_to_peer);
         }
         rx.state.link_lost();
-        if let Some(mprds) = &mut rx.mprds {
-            mprds.down();
-        }
+        rx.negotiation.down();
         let partial = rx.partial.take();
         let reserve = core::mem::replace(&mut rx.reserve, RecvReserve::new());
         drop(rx);
@@ -595,12 +592,15 @@ impl Connection {
     }
 
     /// Drops the peer's congestion map, and wakes all waiters. The next connection begins with a
-    /// new map, and until then no port counts as congested.
+    /// new map, and until then no port counts as congested. Only the first path has a map.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
     pub(super) fn forget_map(&self) {
+        if self.first.is_some() {
+            return;
+        }
         self.remote.clear();
         self.waiters.wake_all();
     }

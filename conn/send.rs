@@ -39,14 +39,41 @@ use kernel::sync::{
 /// Number of further transmissions for others in one hold of the lock.
 const ROUNDS: usize = 4;
 
+/// Reason why a message was not queued.
+pub(super) enum NotQueued {
+    /// The path has ended.
+    Ended(Item<Message>),
+    /// The message belongs to another path.
+    Elsewhere(Item<Message>),
+}
+
+impl NotQueued {
+    pub(super) fn into_message(self) -> Item<Message> {
+        match self {
+            Self::Ended(message) | Self::Elsewhere(message) => message,
+        }
+    }
+}
+
 impl Connection {
-    /// Queues a message and posts as much as possible.
+    /// Queues a message on this path, and posts as much as possible.
     ///
     /// # Errors
     ///
     /// Returns the message if the connection has ended. Another connection for the same addresses
     /// may exist then.
+    #[inline]
     pub(crate) fn send(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
+        self.try_send(message).map_err(NotQueued::into_message)
+    }
+
+    /// Queues a message on this path if it belongs there, and posts as much as possible.
+    ///
+    /// # Errors
+    ///
+    /// Returns the message if the connection has ended, or if its port has another path.
+    #[inline]
+    pub(super) fn try_send(self: &Arc<Self>, message: Item<Message>) -> Result<(), NotQueued> {
         if message.dport == PING_PORT {
             self.send_map_before_ping();
         }
@@ -54,7 +81,10 @@ impl Connection {
             return self.leave(message);
         };
         if self.has_ended() {
-            return Err(message);
+            return Err(NotQueued::Ended(message));
+        }
+        if !self.is_path_of(&message) {
+            return Err(NotQueued::Elsewhere(message));
         }
         let up = tx.link.is_some();
         self.queue_and_unlock(tx, message);
@@ -80,10 +110,16 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::send`].
+    /// Those of [`Self::try_send`].
     #[cold]
-    fn leave(self: &Arc<Self>, message: Item<Message>) -> Result<(), Item<Message>> {
-        self.path.tx.leave(message, || self.has_ended())?;
+    fn leave(self: &Arc<Self>, message: Item<Message>) -> Result<(), NotQueued> {
+        let takes = |message: &Message| !self.has_ended() && self.is_path_of(message);
+        if let Err(message) = self.path.tx.leave(message, takes) {
+            return Err(match self.has_ended() {
+                true => NotQueued::Ended(message),
+                false => NotQueued::Elsewhere(message),
+            });
+        }
         self.node.stats.inc(Counter::SendQueued);
         if let Some((tx, token)) = self.path.tx.ask_and_lock() {
             self.transmit_for_all(tx, token);

@@ -26,6 +26,7 @@ use crate::{
             TcpProgress, //
         },
         keepalive::LinkActivity,
+        mprds::PathCount,
         wire::FragmentSize, //
     },
     rdma_mem::RdmaOps,
@@ -298,6 +299,15 @@ pub(crate) trait Transport: Send + Sync {
     /// Any context.
     fn fragment(&self) -> FragmentSize {
         FragmentSize::default()
+    }
+
+    /// Returns the most paths of a new connection.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    fn most_paths(&self) -> PathCount {
+        PathCount::One
     }
 
     /// Returns the pools of the device that has a local address. If no device has it, returns pools

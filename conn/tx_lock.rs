@@ -115,12 +115,12 @@ impl<T: SendSide> TxLock<T> {
         }
     }
 
-    /// Leaves a message in the inbox, unless the connection `has_ended`. The caller then asks for
-    /// the token.
+    /// Leaves a message in the inbox, if the connection `takes` it. The caller then asks for the
+    /// token.
     ///
     /// # Errors
     ///
-    /// Returns the message if the connection has ended.
+    /// Returns the message if the connection does not take it.
     ///
     /// # Context
     ///
@@ -128,10 +128,10 @@ impl<T: SendSide> TxLock<T> {
     pub(super) fn leave(
         &self,
         message: Item<Message>,
-        has_ended: impl FnOnce() -> bool,
+        takes: impl FnOnce(&Message) -> bool,
     ) -> Result<(), Item<Message>> {
         let mut inbox = self.inbox.lock();
-        if has_ended() {
+        if !takes(&message) {
             return Err(message);
         }
         inbox.push_back(message);
@@ -139,8 +139,8 @@ impl<T: SendSide> TxLock<T> {
         Ok(())
     }
 
-    /// Calls `end`, after which [`Self::leave`] finds the connection ended. Returns `false` without
-    /// the call if there are messages in the inbox. The send side is locked.
+    /// Calls `end`, after which the caller of [`Self::leave`] takes no message. Returns `false`
+    /// without the call if there are messages in the inbox. The send side is locked.
     ///
     /// # Context
     ///

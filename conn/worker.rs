@@ -346,7 +346,11 @@ impl Connection {
     /// Otherwise for the user whose program first needed the connection, unless it has been up.
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
-    fn begin_attempt(&self, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
+    fn begin_attempt(self: &Arc<Self>, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
+        let wait_ms = self.path_wait_ms();
+        if wait_ms > 0 {
+            return wait_ms;
+        }
         let kind = AttemptKind::of(&worker.machine, event, for_peer);
         let group = if for_peer {
             self.peer_group()
@@ -369,9 +373,19 @@ impl Connection {
         }
     }
 
-    fn next_event(&self, worker: &mut Worker) -> Option<Event> {
+    fn next_event(self: &Arc<Self>, worker: &mut Worker) -> Option<Event> {
         if self.has_ended() {
             return (worker.machine.state() != State::Down).then_some(Event::Stop);
+        }
+        if self.path.take_event(PathEvent::Negotiated) {
+            self.update_paths();
+        }
+        if self.path.has_event(PathEvent::Restarted) {
+            if !worker.is_down() && !worker.is_waiting() {
+                return Some(Event::Lost);
+            }
+            self.path.take_event(PathEvent::Restarted);
+            self.move_to_first();
         }
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
@@ -573,6 +587,13 @@ impl Connection {
         tx.times_up = tx.times_up.wrapping_add(1);
         tx.up_since = time::monotonic_ns();
         self.transmit_and_unlock(tx);
+        if self.paths.is_some() {
+            // The node with the lower address has connected.
+            let mut rx = self.path.rx.lock();
+            rx.negotiation.up(time::monotonic_ns(), !self.is_lower());
+            drop(rx);
+            self.path.set_event(PathEvent::Negotiated);
+        }
         if self.creator != Some(UserId::PEERS) {
             self.note_answer();
         }

@@ -15,6 +15,7 @@ use super::{
         Piece, //
     },
     FollowUp,
+    MessagePlace,
     PongSlot,
     RdmaOp, //
 };
@@ -129,6 +130,8 @@ pub(crate) struct Message {
     /// Size of `fragments`.
     cut: FragmentSize,
     charge: Charge,
+    /// Place in the table of paths, if the connection may have several.
+    pub(crate) place: Option<MessagePlace>,
 }
 
 impl Message {
@@ -266,6 +269,7 @@ impl Message {
             fragments,
             cut: FragmentSize::default(),
             charge,
+            place: None,
         }
     }
 

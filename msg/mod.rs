@@ -8,6 +8,7 @@ mod fragments;
 mod message;
 mod operation;
 mod path_table;
+mod place;
 mod pong_budget;
 
 pub(crate) use fragments::FrameError;
@@ -26,6 +27,8 @@ pub(crate) use operation::{
     Posted,
     RdmaOp, //
 };
+pub(crate) use path_table::PathTable;
+pub(crate) use place::MessagePlace;
 pub(crate) use pong_budget::{
     PongBudget,
     PongSlot, //

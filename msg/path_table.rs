@@ -10,8 +10,6 @@
 //! Ownership: none, the table has only numbers. The owner of a message removes it from its place.
 //! Errors: none.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "connections have one path"))]
-
 use crate::proto::{
     mprds::PathCount,
     path_choice::{

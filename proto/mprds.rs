@@ -24,11 +24,6 @@
 //!
 //! Ownership: none, this state has only numbers. Errors: none; what makes no sense is ignored.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "connections have one path, and do not probe")
-)]
-
 use super::{
     exthdr::{
         Extension,

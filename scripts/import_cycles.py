@@ -13,7 +13,7 @@ import checks
 
 # Folders with files that still import each other.
 EXCEPTIONS = {
-    "conn": {"connection", "info", "node", "path", "receive", "retry_timers", "transport", "transports",
+    "conn": {"connection", "info", "node", "path", "path_set", "receive", "retry_timers", "transport", "transports",
              "worker"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "recv_queue", "room_waiters",
                "shared_state", "sndbuf_charge", "state", "upper", "waiters", "waiting"},

@@ -206,6 +206,9 @@ counters! {
     SendShareFull => "send_share_full",
     /// Connections given up because their device lost or repeated a completion.
     IbOutOfOrder => "ib_completion_out_of_order",
+    /// Messages that moved to the first path of their connection over TCP, because the peer has
+    /// restarted.
+    SendMoved => "send_moved",
 }
 
 /// All counters of this node.

@@ -49,9 +49,6 @@ use kernel::{
 /// Ports that one attempt to connect tries.
 const MOST_PORTS: u32 = 64;
 
-/// Index of the only path of a connection.
-const FIRST_PATH: u8 = 0;
-
 /// An endpoint.
 pub(super) struct TcpEndpoint {
     context: Arc<TcpContext>,
@@ -98,7 +95,7 @@ impl TcpEndpoint {
     }
 }
 
-/// Binds a socket to the local address of a connection, and a port of its first path.
+/// Binds a socket to the local address of a connection, and a port of its path.
 ///
 /// # Errors
 ///
@@ -108,7 +105,7 @@ fn bind(socket: &TcpSocket, key: &ConnKey) -> Result {
     let (low, high) = local_ports();
     let random = time::random_u32();
     for attempt in 0..MOST_PORTS {
-        let Some(port) = tcp_role::port(low, high, FIRST_PATH, random, attempt) else {
+        let Some(port) = tcp_role::port(low, high, key.path, random, attempt) else {
             break;
         };
         if is_reserved(port) {

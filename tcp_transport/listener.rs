@@ -319,7 +319,7 @@ impl TcpAcceptor {
         let counters = &self.transport.counters;
         let (local, peer) = (socket.local_addr(), socket.peer_addr());
         let is_link_local = local.addr.is_unicast_link_local() || peer.addr.is_unicast_link_local();
-        let key = ConnKey {
+        let mut key = ConnKey {
             net: Net::init(),
             laddr: local.addr,
             faddr: peer.addr,
@@ -335,6 +335,7 @@ impl TcpAcceptor {
         if tcp_role::purpose(key.laddr, key.faddr) == Purpose::WakeUp {
             drop(socket);
             counters.inc(TcpCounter::ListenWoken);
+            key.path = self.path_of(&key, peer.port).unwrap_or(0);
             if !waiting.wakes.contains(&key) && !self.wake(key) {
                 self.keep_wake(&mut waiting.wakes, key);
             }
@@ -369,10 +370,27 @@ impl TcpAcceptor {
         }
     }
 
+    /// Returns the path of a connection that the peer has made from a port. `None` if it was not
+    /// accepted.
+    fn path_of(&self, key: &ConnKey, port: u16) -> Option<u8> {
+        let first = self.node.find_connection(&ConnKey { path: 0, ..*key });
+        first.map_or(Some(0), |first| first.path_of_port(port))
+    }
+
+    /// Returns the connection or path with this key, or creates it.
+    fn connection(&self, key: &ConnKey) -> Result<Arc<Connection>, NoConnection> {
+        let memory = || Ok(self.transport.memory().clone());
+        let first = ConnKey { path: 0, ..*key };
+        let first = self.node.connection(first, ORIGIN, memory)?;
+        match key.path {
+            0 => Ok(first),
+            path => self.node.path(&first, path),
+        }
+    }
+
     /// Makes the connection of a peer connect. Returns `false` if there is none now.
     fn wake(&self, key: ConnKey) -> bool {
-        let memory = || Ok(self.transport.memory().clone());
-        let Ok(connection) = self.node.connection(key, ORIGIN, memory) else {
+        let Ok(connection) = self.connection(&key) else {
             return false;
         };
         let wakes = connection.want_for_peer();
@@ -410,12 +428,18 @@ impl TcpAcceptor {
         } = waiting;
         let mut index = 0usize;
         while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
+            let path = self.path_of(&embryo.key, embryo.port);
+            embryo.key.path = path.unwrap_or(0);
             // The messages of an earlier socket come before those of a later one.
             let leader = earlier
                 .iter()
                 .find(|it| it.is_valid && it.key == embryo.key)
                 .map(|it| it.is_parked);
-            match self.decide(embryo, leader, beginning, now) {
+            let verdict = match path {
+                Some(_) => self.decide(embryo, leader, beginning, now),
+                None => self.refuse_path(embryo, beginning),
+            };
+            match verdict {
                 Verdict::Park if embryo.is_parked || parked < PARKED => {
                     parked = parked.saturating_add(usize::from(!embryo.is_parked));
                     embryo.is_parked = true;
@@ -436,19 +460,14 @@ impl TcpAcceptor {
     }
 
     /// Resets a socket for a path of its connection that was not accepted. As the next link of the
-    /// first path it would end the present one, and mix two sequences of numbers. Returns `false`,
-    /// and does nothing, for all other sockets.
-    fn refuse_path(&self, embryo: &Embryo, beginning: &mut [u8]) -> bool {
-        let known = self.node.find_connection(&embryo.key);
-        if known.is_none_or(|it| it.accepts_port(embryo.port)) {
-            return false;
-        }
+    /// first path it would end the present one, and mix two sequences of numbers.
+    fn refuse_path(&self, embryo: &Embryo, beginning: &mut [u8]) -> Verdict {
         if !embryo.is_refused(beginning) {
             self.transport.counters.inc(TcpCounter::ListenLost);
             let (key, port) = (&embryo.key, embryo.port);
             pr_info_ratelimited!("{}: messages from TCP port {} are lost\n", key, port);
         }
-        true
+        Verdict::Drop(TcpCounter::ListenNoPath)
     }
 
     /// Looks at what has arrived from an embryo. `leader` says whether one of the same connection
@@ -460,9 +479,6 @@ impl TcpAcceptor {
         beginning: &mut [u8],
         now: u64,
     ) -> Verdict {
-        if self.refuse_path(embryo, beginning) {
-            return Verdict::Drop(TcpCounter::ListenNoPath);
-        }
         if let Some(counter) = embryo.look() {
             return Verdict::Drop(counter);
         }
@@ -475,7 +491,10 @@ impl TcpAcceptor {
         }
         // A node that has restarted does not know what the ports of its peer mean. The peer sends
         // again what it sends on a path that was not accepted.
-        if embryo.introduced.is_some_and(|path| path != embryo.key.path) {
+        if embryo
+            .introduced
+            .is_some_and(|path| path != embryo.key.path)
+        {
             return Verdict::Drop(TcpCounter::ListenNoPath);
         }
         match leader {
@@ -487,8 +506,7 @@ impl TcpAcceptor {
         if embryo.is_parked && !self.node.has_place(&embryo.key, ORIGIN) {
             return Verdict::Park;
         }
-        let memory = || Ok(self.transport.memory().clone());
-        match self.node.connection(embryo.key, ORIGIN, memory) {
+        match self.connection(&embryo.key) {
             Ok(connection) if self.request(&connection, embryo) => Verdict::Done,
             Err(NoConnection::Full) => match embryo.is_refused(beginning) {
                 true => Verdict::Drop(TcpCounter::ListenRefused),

@@ -19,7 +19,10 @@ use crate::{
         Locality,
         Net, //
     },
-    proto::wire::FragmentSize,
+    proto::{
+        mprds::PathCount,
+        wire::FragmentSize, //
+    },
     recv_pool::{
         PoolUsage,
         Pools, //
@@ -40,6 +43,10 @@ impl Transport for Tcp {
 
     fn fragment(&self) -> FragmentSize {
         FragmentSize::K8
+    }
+
+    fn most_paths(&self) -> PathCount {
+        self.tunables.most_paths()
     }
 
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {

@@ -3,10 +3,13 @@
 //! Settings of this transport that root may change while the module is loaded. Changes apply to new
 //! connections.
 
-use crate::kapi::sysctl::{
-    Entry,
-    Setting,
-    Settings, //
+use crate::{
+    kapi::sysctl::{
+        Entry,
+        Setting,
+        Settings, //
+    },
+    proto::mprds::PathCount, //
 };
 use kernel::prelude::*;
 
@@ -16,6 +19,9 @@ pub(crate) struct TcpTunables {
     /// wait for a connection have them, too, and anybody can fill those.
     sndbuf: Setting,
     rcvbuf: Setting,
+    /// Most paths of a connection. The default is one, because C RDS connects all paths again at
+    /// once when this node has restarted. Nothing tells then which of them is the first.
+    max_paths: Setting,
 }
 
 impl TcpTunables {
@@ -24,6 +30,7 @@ impl TcpTunables {
         Self {
             sndbuf: Setting::new(0, 0..=c_int::MAX),
             rcvbuf: Setting::new(0, 0..=c_int::MAX),
+            max_paths: Setting::new(1, 1..=8),
         }
     }
 
@@ -35,6 +42,16 @@ impl TcpTunables {
     pub(super) fn buffers(&self) -> (c_int, c_int) {
         (self.sndbuf.get(), self.rcvbuf.get())
     }
+
+    /// Returns the most paths of a new connection: a power of 2.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn most_paths(&self) -> PathCount {
+        // CAST: 1 to 8.
+        PathCount::at_most(self.max_paths.get() as u16)
+    }
 }
 
 impl Settings for TcpTunables {
@@ -44,6 +61,7 @@ impl Settings for TcpTunables {
         [
             Entry::new(c"rds_tcp_sndbuf", &self.sndbuf),
             Entry::new(c"rds_tcp_rcvbuf", &self.rcvbuf),
+            Entry::new(c"max_paths", &self.max_paths),
         ]
         .into_iter()
     }

@@ -35,6 +35,7 @@ use crate::{
         idle::IdleTimeouts,
         info::RdmaPath,
         keepalive::LinkActivity,
+        mprds::PathCount,
         wire::FragmentSize, //
     },
     rdma_mem::LocalMemory,
@@ -64,6 +65,11 @@ pub(crate) trait WithoutMemory: Send + Sync {
         TransportId::Ib
     }
 
+    /// Returns the most paths of a connection.
+    fn most_paths(&self) -> PathCount {
+        PathCount::One
+    }
+
     /// Returns the pools of its only device.
     fn pools(&self) -> Result<Arc<Pools>>;
 
@@ -78,6 +84,10 @@ impl<T: WithoutMemory> Transport for T {
 
     fn fragment(&self) -> FragmentSize {
         FragmentSize::K4
+    }
+
+    fn most_paths(&self) -> PathCount {
+        WithoutMemory::most_paths(self)
     }
 
     fn claims(&self, _: Net, _: IpBits, _: u32) -> Result<bool> {

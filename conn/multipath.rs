@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Several paths of a connection over TCP: multipath RDS, or mprds.
+//!
+//! The worker of the first path publishes what was negotiated, so there is one change at a time. If
+//! the peer has restarted, the worker of each other path ends its link, and moves its messages to
+//! the first path. New ports choose among several paths again once that is done.
+//!
+//! Errors: without memory or room for all paths of a connection, new ports use the first one.
+
+use super::{
+    info::BATCH,
+    path::PathEvent,
+    path_set::{
+        Others,
+        PathSet, //
+    },
+    send::NotQueued,
+    Connection, //
+};
+use crate::{
+    kapi::{
+        sync::{
+            Fifo,
+            Item, //
+        },
+        time, //
+    },
+    msg::{
+        Message,
+        MessagePlace, //
+    },
+    proto::{
+        mprds::PathCount,
+        wire::{
+            PING_PORT,
+            PROBE_PORT, //
+        }, //
+    },
+    stats::Counter, //
+};
+use kernel::sync::Arc;
+
+impl Connection {
+    /// Returns the first path of the connection, of which this is one.
+    pub(super) fn first(&self) -> &Self {
+        self.first.as_deref().unwrap_or(self)
+    }
+
+    /// Returns the paths of the connection, if it may have several.
+    fn set(&self) -> Option<&PathSet> {
+        self.first().paths.as_deref()
+    }
+
+    /// Returns the other paths of the connection, of which this is the first one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn other_paths(&self) -> Others {
+        self.paths.as_ref().map(|set| set.all()).unwrap_or_default()
+    }
+
+    /// Returns `true` if the message belongs to this path, whose queue is locked.
+    #[inline]
+    pub(super) fn is_path_of(&self, message: &Message) -> bool {
+        let Some(place) = &message.place else {
+            return true;
+        };
+        let path = self.key.path;
+        place.belongs(path, self.set().is_none_or(|set| set.is_open(path)))
+    }
+
+    /// Queues a message of a program, on the path of its port, and posts as much as possible.
+    /// Called for the first path.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::send`].
+    pub(crate) fn send_by_port(
+        self: &Arc<Self>,
+        mut message: Item<Message>,
+    ) -> Result<(), Item<Message>> {
+        let Some(set) = &self.paths else {
+            return self.send(message);
+        };
+        message.place = Some(set.place(message.sport));
+        loop {
+            let path = message.place.as_ref().map_or(0, MessagePlace::path);
+            if path == 0 {
+                match self.try_send(message) {
+                    Ok(()) => return Ok(()),
+                    Err(NotQueued::Elsewhere(back)) => message = back,
+                    Err(NotQueued::Ended(mut back)) => {
+                        // The next connection has places of its own.
+                        back.place = None;
+                        return Err(back);
+                    }
+                }
+                continue;
+            }
+            message = match set.get(path) {
+                Some(other) => match other.try_send(message) {
+                    Ok(()) => return Ok(()),
+                    Err(back) => back.into_message(),
+                },
+                // The connection was idle, and the path was forgotten.
+                None => {
+                    if let Some(place) = &message.place {
+                        set.leave_if_missing(path, place);
+                    }
+                    message
+                }
+            };
+        }
+    }
+
+    /// Returns the number of milliseconds after which to ask again if this path may be connected. 0
+    /// if it may be now.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn path_wait_ms(self: &Arc<Self>) -> u32 {
+        const WAIT_MS: u32 = 20;
+        let Some(first) = &self.first else {
+            return 0;
+        };
+        // Only the link of the first path shows that the peer is the same.
+        if !first.path.is_linked() {
+            first.want_for_peer();
+            return WAIT_MS;
+        }
+        let may_connect = first.path.rx.lock().negotiation.may_connect(self.key.path);
+        if !may_connect {
+            return WAIT_MS;
+        }
+        // If the peer has restarted, its TCP resets the link for this header.
+        first.send_header();
+        0
+    }
+
+    /// Makes the worker of the first path look at the negotiation.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn check_paths(self: &Arc<Self>) {
+        let first = self.first.as_ref().unwrap_or(self);
+        first.path.set_event(PathEvent::Negotiated);
+        first.wake_worker();
+    }
+
+    /// Looks at the negotiation periodically, if there is one.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn check_paths_if_due(self: &Arc<Self>) {
+        let now = time::monotonic_ns();
+        if self.paths.is_some() && self.path.rx.lock().negotiation.is_due(now) {
+            self.check_paths();
+        }
+    }
+
+    /// Publishes what was negotiated, and probes the peer if that is due. The worker of the first
+    /// path calls this.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn update_paths(self: &Arc<Self>) {
+        let Some(set) = &self.paths else {
+            return;
+        };
+        let mut rx = self.path.rx.lock();
+        let (count, has_restarted) = rx.negotiation.take_result();
+        let probes = rx.negotiation.check(time::monotonic_ns());
+        let is_rds_rust = rx.peer_is_rds_rust();
+        drop(rx);
+        if has_restarted {
+            self.node.forget_positions_of_paths(&self.key);
+            set.begin_moves();
+        }
+        // The last path that has moved its messages calls this again.
+        if !set.is_moving() {
+            let complete = self.add_paths(count, is_rds_rust);
+            set.publish(if complete { count } else { PathCount::One });
+        }
+        if probes {
+            self.send_path_probe();
+        }
+    }
+
+    /// Adds the other paths. Returns `false` if there is no memory or room for one.
+    fn add_paths(self: &Arc<Self>, count: PathCount, is_rds_rust: bool) -> bool {
+        for path in (1..).take_while(|path| count.has(*path)) {
+            let Ok(other) = self.node.path(self, path) else {
+                return false;
+            };
+            // C RDS relies on the node with the lower address.
+            if self.is_lower() && !is_rds_rust {
+                other.want_for_peer();
+            }
+        }
+        true
+    }
+
+    /// Sends a probe for the number of paths. Another one is due later if there is no memory.
+    fn send_path_probe(self: &Arc<Self>) {
+        let probe = Message::empty(self.pools(), PROBE_PORT, PING_PORT);
+        if probe.is_ok_and(|probe| self.send(probe).is_ok()) {
+            self.node.stats.inc(Counter::SendProbe);
+        }
+    }
+
+    /// Moves all messages to the first path, because the peer has restarted: it knows no numbers of
+    /// this path. Those without an acknowledgement are the first ones. There is no link.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn move_to_first(&self) {
+        let (Some(first), Some(set)) = (&self.first, self.set()) else {
+            return;
+        };
+        let path = self.key.path;
+        while self.drop_acked() {}
+        let searches = self.path.cancel_lock.lock();
+        loop {
+            let mut tx = self.path.tx.lock();
+            tx.keepalive_sequence = None;
+            let (queue, mut messages) = (&mut tx.queue, Fifo::new());
+            for _ in 0..BATCH {
+                let next = queue.sent.pop_front();
+                let Some(message) = next.or_else(|| queue.unsent.pop_front()) else {
+                    break;
+                };
+                messages.push_back(message);
+            }
+            if messages.is_empty() {
+                // A sender may have left one in the inbox meanwhile.
+                if self.path.tx.end(&tx, || set.close(path)) {
+                    break;
+                }
+                continue;
+            }
+            drop(tx);
+            first.take_messages(messages);
+        }
+        drop(searches);
+        self.path.rx.lock().note_restart();
+        set.end_move(path);
+        first.check_paths();
+    }
+
+    /// Queues messages that another path has queued before.
+    fn take_messages(self: &Arc<Self>, mut messages: Fifo<Message>) {
+        let (mut dropped, mut count) = (Fifo::new(), 0usize);
+        let mut tx = self.path.tx.lock();
+        while let Some(mut message) = messages.pop_front() {
+            if message.is_for_one_link() {
+                dropped.push_back(message);
+                continue;
+            }
+            // None of it has reached the peer that runs now.
+            message.fragment = 0;
+            tx.queue.push(message);
+            count = count.saturating_add(1);
+        }
+        let up = tx.link.is_some();
+        self.transmit_and_unlock(tx);
+        drop(dropped);
+        self.node.stats.add(Counter::SendMoved, count);
+        if !up {
+            self.want();
+        }
+    }
+}

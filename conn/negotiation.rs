@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Negotiation of the paths of a connection over TCP, and what its worker has to learn of it.
+//!
+//! Only the first path has one. It is part of the receive side, because handshakes are messages.
+
+use crate::proto::mprds::{
+    Handshake,
+    HandshakeKind,
+    Mprds,
+    PathCount, //
+};
+use core::num::NonZeroU32;
+
+/// The negotiation, or none.
+pub(super) struct Negotiation {
+    mprds: Option<Mprds>,
+    /// A handshake has arrived that the worker has not been told of.
+    has_changed: bool,
+    /// A handshake has shown that the peer has restarted.
+    has_restarted: bool,
+}
+
+impl Negotiation {
+    pub(super) const fn new(mprds: Option<Mprds>) -> Self {
+        Self {
+            mprds,
+            has_changed: false,
+            has_restarted: false,
+        }
+    }
+
+    /// Returns `true` if there is one.
+    pub(super) fn exists(&self) -> bool {
+        self.mprds.is_some()
+    }
+
+    /// Continues after an earlier connection, see [`Mprds::resume`].
+    pub(super) fn resume(&mut self, generation: Option<NonZeroU32>) {
+        if let Some(mprds) = &mut self.mprds {
+            mprds.resume(generation);
+        }
+    }
+
+    /// Returns the generation in the last handshake of the peer.
+    pub(super) fn peer_generation(&self) -> Option<NonZeroU32> {
+        self.mprds.as_ref().and_then(Mprds::peer_generation)
+    }
+
+    /// Returns the content of a handshake that is being sent.
+    pub(super) fn send(&mut self, kind: HandshakeKind) -> Option<Handshake> {
+        self.mprds.as_mut().map(|it| it.send(kind))
+    }
+
+    /// Returns `true` if a handshake shows by its generation that the peer has restarted.
+    pub(super) fn shows_restart(&self, handshake: &Handshake) -> bool {
+        let mprds = self.mprds.as_ref();
+        mprds.is_some_and(|it| it.shows_restart(handshake))
+    }
+
+    /// Handles a handshake that has arrived on the first path.
+    pub(super) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) {
+        if let Some(mprds) = &mut self.mprds {
+            self.has_restarted |= mprds.receive(kind, handshake);
+            self.has_changed = true;
+        }
+    }
+
+    /// Notes that a handshake has arrived on another path.
+    pub(super) fn receive_elsewhere(&mut self) {
+        if let Some(mprds) = &mut self.mprds {
+            mprds.receive_elsewhere();
+        }
+    }
+
+    /// Returns `true` if a handshake has arrived since the last call.
+    #[inline]
+    pub(super) fn take_change(&mut self) -> bool {
+        core::mem::take(&mut self.has_changed)
+    }
+
+    /// Returns the number of paths for messages, and `true` if the peer has restarted since the
+    /// last call.
+    pub(super) fn take_result(&mut self) -> (PathCount, bool) {
+        let count = self.mprds.as_ref().map_or(PathCount::One, Mprds::paths);
+        (count, core::mem::take(&mut self.has_restarted))
+    }
+
+    /// Returns the path that the peer connects from this TCP port. `None` if it was not accepted.
+    pub(super) fn path_of_port(&self, port: u16) -> Option<u8> {
+        match &self.mprds {
+            Some(mprds) => mprds.incoming(port),
+            None => Some(0),
+        }
+    }
+
+    /// Returns `true` if this node may connect another path.
+    pub(super) fn may_connect(&self, path: u8) -> bool {
+        self.mprds.as_ref().is_some_and(|it| it.may_connect(path))
+    }
+
+    /// Notes that the first path has a link. `accepted`: the peer has connected.
+    pub(super) fn up(&mut self, now: u64, accepted: bool) {
+        if let Some(mprds) = &mut self.mprds {
+            mprds.up(now, accepted);
+        }
+    }
+
+    /// Notes that the first path has no link any more.
+    pub(super) fn down(&mut self) {
+        if let Some(mprds) = &mut self.mprds {
+            mprds.down();
+        }
+    }
+
+    /// Returns `true` if it is time for [`Self::check`].
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        let next = self.mprds.as_ref().and_then(Mprds::next_check);
+        next.is_some_and(|next| next <= now)
+    }
+
+    /// Returns `true` if the caller has to send a probe.
+    pub(super) fn check(&mut self, now: u64) -> bool {
+        self.mprds.as_mut().is_some_and(|it| it.check(now))
+    }
+}

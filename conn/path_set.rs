@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The other paths of a connection over TCP, and the paths of the local ports.
+//!
+//! Each path is a [`Connection`] with an index in its key. The first one has this set. The others
+//! refer to the first one, and it to them, until they are forgotten.
+
+use super::{
+    event_mask::EventMask,
+    path::PathEvent,
+    Connection, //
+};
+use crate::{
+    kapi::{
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        },
+        time, //
+    },
+    msg::{
+        MessagePlace,
+        PathTable, //
+    },
+    proto::{
+        connect::State,
+        mprds::PathCount, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+/// Number of paths besides the first one.
+const OTHERS: usize = PathCount::Eight.number() as usize - 1;
+
+/// The other paths of a connection, by their index minus 1.
+pub(super) type Others = [Option<Arc<Connection>>; OTHERS];
+
+/// Returns the bit of a path in a mask.
+const fn bit(path: u8) -> u32 {
+    1 << (path as u32 % u32::BITS)
+}
+
+/// The other paths of a connection, and the paths of its local ports.
+#[pin_data]
+pub(super) struct PathSet {
+    table: Arc<PathTable>,
+    /// [`PathCount::number`] of the paths from which new ports choose.
+    count: Atomic<u32>,
+    /// Paths that take no messages of ports. Set with their queues locked.
+    closed: EventMask,
+    /// Paths whose messages move to the first one.
+    moving: EventMask,
+    /// The first path is not needed any more, so the others may be forgotten.
+    retires: Atomic<bool>,
+    #[pin]
+    others: SpinLockBh<Others>,
+}
+
+impl PathSet {
+    /// Creates a set without other paths.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(super) fn new() -> Result<Pin<KBox<Self>>> {
+        // CAST: any 16 bits will do.
+        let table = PathTable::new(time::random_u32() as u16);
+        let table = Arc::new(table, GFP_KERNEL)?;
+        KBox::pin_init(
+            pin_init!(Self {
+                table,
+                count: Atomic::new(1),
+                closed: EventMask::new(),
+                moving: EventMask::new(),
+                retires: Atomic::new(false),
+                others <- new_spinlock_bh!(Others::default(), "PathSet::others"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns a place for a message from a local port. The caller queues it where it belongs.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn place(&self, port: u16) -> MessagePlace {
+        // CAST: stored as 16 bits.
+        let count = PathCount::at_most(self.count.load(Relaxed) as u16);
+        MessagePlace::new(&self.table, port, count)
+    }
+
+    /// Sets the number of paths from which new ports choose. Paths that do not take messages are
+    /// used again if there are several. No path has messages that move.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn publish(&self, count: PathCount) {
+        if count > PathCount::One {
+            self.retires.store(false, Relaxed);
+            self.closed.clear();
+        }
+        self.count.store(count.number().into(), Relaxed);
+    }
+
+    /// Makes all other paths move their messages to the first one. Their workers call
+    /// [`Connection::move_to_first`].
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn begin_moves(&self) {
+        self.publish(PathCount::One);
+        for path in self.all().iter().flatten() {
+            self.moving.set(bit(path.key.path));
+            path.path.set_event(PathEvent::Restarted);
+            path.wake_worker();
+        }
+    }
+
+    /// Notes that a path has moved all messages.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn end_move(&self, path: u8) {
+        self.moving.take(bit(path));
+    }
+
+    /// Returns `true` if a path has messages that have to move.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn is_moving(&self) -> bool {
+        self.moving.has(u32::MAX)
+    }
+
+    /// Makes a path take no more messages of ports. They use the first one. The queue of the path
+    /// is locked, and empty.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn close(&self, path: u8) {
+        self.closed.set(bit(path));
+        self.table.leave(path);
+    }
+
+    /// Returns `true` if a path takes messages of ports. Its queue is locked.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn is_open(&self, path: u8) -> bool {
+        !self.closed.has(bit(path))
+    }
+
+    /// Gives a place the first path, if `path` does not exist.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn leave_if_missing(&self, path: u8, place: &MessagePlace) {
+        // With the lock, so that nobody adds the path, and messages to it.
+        let others = self.others.lock();
+        let index = usize::from(path).checked_sub(1);
+        let other = index.and_then(|index| others.get(index));
+        if !matches!(other, Some(Some(_))) {
+            place.belongs(path, false);
+        }
+    }
+
+    /// Returns all other paths that exist.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn all(&self) -> Others {
+        self.others.lock().clone()
+    }
+
+    /// Returns another path, if it exists.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn get(&self, path: u8) -> Option<Arc<Connection>> {
+        let index = usize::from(path).checked_sub(1)?;
+        self.others.lock().get(index)?.clone()
+    }
+
+    /// Adds another path. Called with the table of connections locked.
+    pub(super) fn set(&self, path: &Arc<Connection>) {
+        self.put(path.key.path, Some(path.clone()));
+    }
+
+    /// Removes another path that was forgotten. The caller has another reference to it. Called with
+    /// the table of connections locked.
+    pub(super) fn remove(&self, path: u8) {
+        self.put(path, None);
+    }
+
+    fn put(&self, path: u8, value: Option<Arc<Connection>>) {
+        let mut others = self.others.lock();
+        let index = usize::from(path).checked_sub(1);
+        if let Some(slot) = index.and_then(|index| others.get_mut(index)) {
+            *slot = value;
+        }
+    }
+
+    /// Removes all other paths, because the module is being unloaded.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(super) fn clear(&self) {
+        let others = core::mem::take(&mut *self.others.lock());
+        drop(others);
+    }
+
+    /// Returns `true` if a path matches.
+    fn any(&self, test: impl Fn(&Connection) -> bool) -> bool {
+        self.others.lock().iter().flatten().any(|path| test(path))
+    }
+
+    /// Returns `true` if there are no other paths.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any(|_| true)
+    }
+
+    /// Returns `true` if another path has a link, or tries to get one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn is_active(&self) -> bool {
+        self.any(|path| path.path.state.load(Relaxed) != State::Down as u32)
+    }
+
+    /// Lets the other paths be forgotten. New ports use the first one, until the peer shows again
+    /// that it has several.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn retire(&self) {
+        self.publish(PathCount::One);
+        self.retires.store(true, Relaxed);
+    }
+
+    /// Returns `true` if the other paths may be forgotten.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn retires(&self) -> bool {
+        self.retires.load(Relaxed)
+    }
+}

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Several paths over TCP (mprds) between two nodes."""
+
+import json
+
+import pytest
+from traffic import TCP_WIRE as WIRE
+from traffic import counters, exchange, lose_filtered, messages, ping, ports, setting, under_load, wait_until
+
+pytestmark = pytest.mark.kinds("rxe")
+
+OURS = pytest.mark.pairs("rust-rust")
+SETTING = "/proc/sys/net/rds/tcp/max_paths"
+MOST = 8
+
+# The node with the lower address connects.
+LOWER = pytest.mark.parametrize("lower", (pytest.param(0, id="a-connects"),
+                                          pytest.param(1, id="b-connects", marks=pytest.mark.long("debug"))))
+
+
+def restart(m, most=MOST):
+    m.forget("tcp=1")
+    m.write_file(SETTING, str(most))
+
+
+@pytest.fixture
+def paths(pair, tools, tcp):
+    """Returns a function that gives both nodes addresses and up to 8 paths.
+
+    It waits until these are negotiated."""
+    def start(lower):
+        hosts = tcp(lower)
+        for m in pair:
+            if m.impl == "rust":
+                restart(m)
+        ping(tools, pair[0], hosts[1], hosts[0])
+        negotiated(pair, hosts)
+        return hosts
+
+    return start
+
+
+def lines(m, own, peer):
+    """Returns the fields in debugfs of the paths between two addresses, by index."""
+    start, found = f"{own} -> {peer}", {}
+    for line in m.read_file("/sys/kernel/debug/rds/connections").splitlines():
+        name, _, rest = line.partition(": ")
+        if name.startswith(start):
+            _, _, index = name.partition(" path ")
+            found[int(index or 0)] = dict(x.split("=") for x in rest.split())
+    return found
+
+
+def negotiated(pair, hosts, count=MOST):
+    """Waits until our nodes have all paths."""
+    for m, own, peer in zip(pair, hosts, hosts[::-1]):
+        if m.impl == "rust":
+            wait_until(lambda m=m, own=own, peer=peer: len(lines(m, own, peer)) == count)
+
+
+def links(tools, m, own):
+    """Returns the ports of the node that connects, by the index of the path. Each path has a TCP
+    connection of its own."""
+    rows = [x for x in json.loads(m.run([tools / "rds-info", "--json", "-T"]).out)["tcp"] if x["local"] == own]
+    found = [max(x["local_port"], x["peer_port"]) for x in rows]
+    assert len({x % MOST for x in found}) == len(found), found
+    return {x % MOST: x for x in found}
+
+
+@LOWER
+def test_sockets_use_several_paths(pair, tools, flavor, paths, lower):
+    """Messages of several sockets take several TCP connections, and arrive once and in order."""
+    hosts = paths(lower)
+    exchange(tools, *zip(pair, hosts), count=messages(flavor, 400), sizes="mixed", sockets=16)
+    for m, own in zip(pair, hosts):
+        assert len(links(tools, m, own)) > 2
+
+
+@OURS
+def test_tables(pair, tools, paths):
+    """The table of connections has one row for all paths, that of paths one for each."""
+    hosts = paths(0)
+    for m, own in zip(pair, hosts):
+        tables = json.loads(m.run([tools / "rds-info", "--json", "-n", "-p"]).out)
+        assert [len([x for x in tables[name] if x["local"] == own]) for name in ("connections", "paths")] == [1, MOST]
+
+
+@OURS
+@LOWER
+def test_one_path_is_cut(pair, tools, guest, flavor, paths, lower):
+    """Only a path whose packets are lost is connected again. The messages on it are not lost."""
+    hosts = paths(lower)
+    ends = list(zip(pair, hosts))
+
+    def ups():
+        return [{k: int(x["ups"]) for k, x in lines(m, *at).items()} for m, at in zip(pair, (hosts, hosts[::-1]))]
+
+    with setting("keepalive_secs", 4, *pair):
+        exchange(tools, *ends, count=20, sockets=16)
+        index, port = max(links(tools, *ends[0]).items())
+        assert index > 0
+        before, way = ups(), "sport" if lower == 0 else "dport"
+        streams = under_load(tools, guest, *ends, node=pair[1], netdev=pair[1].netdevs[WIRE],
+                             count=messages(flavor, 500), sockets=16)
+        lost = lose_filtered(pair[0], pair[0].netdevs[WIRE], f"u32 match ip {way} {port} 0xffff flowid 1:3")
+        try:
+            wait_until(lambda: ups()[0][index] > before[0][index], ups)
+            assert lost()
+        finally:
+            pair[0].run(f"tc qdisc del dev {pair[0].netdevs[WIRE]} root")
+        streams.finish()
+    for old, now in zip(before, ups()):
+        assert now.pop(index) > old.pop(index)
+        assert now == old
+
+
+@OURS
+@LOWER
+@pytest.mark.parametrize("most", (1, MOST))
+def test_the_peer_restarts(pair, guest, paths, lower, most):
+    """Messages without an acknowledgement of the old peer arrive at the new one, in order.
+
+    With fewer paths all of them move to the first one."""
+    hosts = paths(lower)
+    (a, b), port, counts = pair, ports(), ("16", "20")
+    moved = counters(a, guest)["send_moved"]
+    b.run(f"ip link set {b.netdevs[WIRE]} down")
+    sender = a.start(["python3", guest / "queued_ports.py", "send", *hosts, port, *counts])
+    sender.expect("^sent$")
+    restart(b, most)
+    receiver = b.start(["python3", guest / "queued_ports.py", "receive", *hosts[::-1], port, *counts])
+    receiver.expect("^bound$")
+    b.run(f"ip link set {b.netdevs[WIRE]} up")
+    receiver.wait(120, check=True)
+    sender.finish()
+    assert (counters(a, guest)["send_moved"] > moved) == (most == 1)
+
+
+@OURS
+@LOWER
+def test_unload_under_traffic(pair, tools, guest, flavor, paths, lower):
+    """A module is unloaded while messages are under way on all paths."""
+    hosts = paths(lower)
+    ends = list(zip(pair, hosts))
+    for unloaded in range(2):
+        under_load(tools, guest, *ends, node=pair[0], netdev=pair[0].netdevs[WIRE], count=messages(flavor, 500),
+                   sockets=16)
+        pair[unloaded].stop_all()
+        restart(pair[unloaded])
+        pair[1 - unloaded].stop_all()
+        exchange(tools, *ends, count=50, sockets=16)
+        negotiated(pair, hosts)
