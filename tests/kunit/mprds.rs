@@ -45,8 +45,10 @@ mod suite {
             },
             wait::eventually, //
         },
+        msg::Message,
         proto::{
             exthdr::SPACE,
+            mprds::PathCount,
             wire::{
                 Flags,
                 FragmentSize,
@@ -163,6 +165,84 @@ mod suite {
         Ok(())
     }
 
+    /// Ports from which the suite sends.
+    const PORTS: core::ops::Range<u16> = 1000..1064;
+
+    fn answer(sequence: u64) -> Header {
+        Header {
+            sport: PING_PORT,
+            dport: PROBE_PORT,
+            ..probe(sequence, 1)
+        }
+    }
+
+    /// Negotiates eight paths. The second probe of this node, after the first answer, has the
+    /// number.
+    fn negotiate(bench: &Bench, connection: &Arc<Connection>) -> Result {
+        for sequence in 1..=2 {
+            eventually(|| bench.counted("send_probe") == sequence)?;
+            receive(connection, &answer(sequence))?;
+        }
+        eventually(|| bench.path(connection, 7).is_some())
+    }
+
+    #[test]
+    fn ports_use_several_paths_until_the_peer_restarts() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection)?;
+        bench.queue.flush();
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let on_first = connection.path.info().next_tx - first;
+        let on_others = PORTS.len() as u64 - on_first;
+        let before = bench.counted("send_moved");
+        let net = connection.key.net;
+        bench
+            .node
+            .reset_connections(net, connection.key.laddr, None, 0);
+        bench.queue.flush();
+        receive(&connection, &probe(3, 2))?;
+        let moved = eventually(|| bench.counted("send_moved") == on_others);
+        // All ports use the first path now.
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let again = connection.path.info().next_tx - first;
+        drop(bench);
+        assert_eq!(before, 0);
+        assert!(on_first > 0 && on_others > on_first);
+        assert!(moved.is_ok());
+        assert!(again >= PORTS.len() as u64);
+        Ok(())
+    }
+
+    #[test]
+    fn without_room_for_all_paths_there_is_one() -> Result {
+        let bench = Bench::with(0, PathCount::Eight, 7)?;
+        let connection = bench.connect()?;
+        for sequence in 1..=2 {
+            eventually(|| bench.counted("send_probe") == sequence)?;
+            receive(&connection, &answer(sequence))?;
+        }
+        let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let sent = connection.path.info().next_tx - first;
+        drop(bench);
+        assert!(refused.is_ok());
+        assert!(sent >= PORTS.len() as u64);
+        Ok(())
+    }
+
     /// Passes the frame of a header to a connection, as a transport does.
     fn receive(connection: &Arc<Connection>, header: &Header) -> Result {
         let pools = connection.node.transports.get(TransportId::Tcp);
@@ -190,17 +270,26 @@ mod suite {
 
     impl Bench {
         fn new(idle_secs: u32) -> Result<Self> {
+            Self::with(idle_secs, PathCount::One, 1)
+        }
+
+        fn with_paths(most: PathCount) -> Result<Self> {
+            Self::with(0, most, 64)
+        }
+
+        fn with(idle_secs: u32, most: PathCount, per_peer: usize) -> Result<Self> {
             let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
             let pool_shared = transport::pool_shared(&queue, 16 << 20)?;
             let wire = try_pin_init!(Wire {
                 unmapped: Unmapped::new(&pool_shared)?,
+                most,
                 answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
                 end <- new_spinlock_bh!(None, "rds_kunit_end"),
             });
             let wire = Arc::pin_init(wire, GFP_KERNEL)?;
             let shared = SharedState::new(queue.clone(), 1 << 20)?;
             let transports = Transports::new().with(wire.clone());
-            let node = transport::node(&shared, &transports, &queue, 1, idle_secs)?;
+            let node = transport::node(&shared, &transports, &queue, per_peer, idle_secs)?;
             Ok(Self { queue, wire, node })
         }
 
@@ -233,6 +322,11 @@ mod suite {
             eventually(|| connection.has_ended())
         }
 
+        /// Returns another path of a connection.
+        fn path(&self, first: &Connection, path: u8) -> Option<Arc<Connection>> {
+            self.node.find_connection(&ConnKey { path, ..first.key })
+        }
+
         /// Returns the header of the last answer.
         fn answer(&self) -> Option<Header> {
             *self.wire.answer.lock()
@@ -254,6 +348,7 @@ mod suite {
     #[pin_data]
     struct Wire {
         unmapped: Unmapped,
+        most: PathCount,
         #[pin]
         answer: SpinLockBh<Option<Header>>,
         /// Progress of the last endpoint.
@@ -264,6 +359,10 @@ mod suite {
     impl WithoutMemory for Wire {
         fn id(&self) -> TransportId {
             TransportId::Tcp
+        }
+
+        fn most_paths(&self) -> PathCount {
+            self.most
         }
 
         fn pools(&self) -> Result<Arc<Pools>> {
