@@ -110,7 +110,9 @@ impl Node {
 
 impl Connection {
     /// Sends the local map before a ping, if the peer may not have been sent its last change. The
-    /// peer drops a pong for a full port. So a program that has emptied its port gets the pong.
+    /// peer drops a pong for a full port. So a program that has emptied its port gets the pong of a
+    /// ping on the first path. One on another path may overtake the map: this module answers it all
+    /// the same, and C RDS does not.
     ///
     /// # Context
     ///

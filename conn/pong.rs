@@ -4,6 +4,7 @@
 
 use super::Connection;
 use crate::{
+    kapi::net::Sock,
     msg::{
         Message,
         PongSlot, //
@@ -13,6 +14,7 @@ use crate::{
         PING_PORT,
         PROBE_PORT, //
     },
+    socket::Socket,
     stats::Counter, //
 };
 use kernel::sync::Arc;
@@ -50,14 +52,18 @@ impl Connection {
         }
     }
 
-    /// Returns a slot for a pong to a port. `None` if the port is congested, or too many messages
-    /// wait for the peer.
+    /// Returns a slot for a pong to a port. `None` if the port is congested as far as this path can
+    /// tell, or too many messages wait for the peer.
     fn room_for_pong(&self, port: u16) -> Option<PongSlot> {
         const MOST: usize = 4096;
         /// With fewer messages on a connection it gets a slot even if pongs for other peers have
         /// used all.
         const FEW: usize = 16;
-        if self.is_congested(port) {
+        // The maps of a peer that runs this module come on the first path. A ping on another one
+        // may overtake the map that says that its port has room. So that peer drops the pong itself
+        // if the port is full.
+        let follows_map = self.first.is_none() || !self.path.rx.lock().peer_is_rds_rust();
+        if follows_map && self.is_congested(port) {
             return None;
         }
         let tx = self.path.tx.lock();
@@ -67,5 +73,12 @@ impl Connection {
             0..=MOST => self.node.pong_budget.take(backlog < FEW),
             _ => None,
         }
+    }
+
+    /// Returns `true` for a pong to a full port, on another path than the first one. The peer has
+    /// sent it without regard to the map.
+    #[inline]
+    pub(super) fn is_pong_to_full_port(&self, header: &Header, sk: &Sock<Socket>) -> bool {
+        self.first.is_some() && header.sport == PING_PORT && sk.is_congested()
     }
 }

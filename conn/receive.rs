@@ -393,6 +393,10 @@ impl Connection {
             Complete::Duplicate => self.note_drop(Counter::RecvDropOldSeq, 1),
             Complete::Ping => self.answer(header),
             Complete::Message(mut incoming) => match target {
+                Some(sk) if self.is_pong_to_full_port(header, &sk) => {
+                    // Nobody was promised a pong, so the reader is not told of a loss.
+                    self.note_drop(Counter::RecvDropPong, 1);
+                }
                 Some(sk) => {
                     if let Some(rkey) = incoming.meta.as_ref().and_then(|it| it.extras.used) {
                         origin.use_region(&sk, rkey);

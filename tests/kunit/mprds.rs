@@ -53,6 +53,7 @@ mod suite {
                 Flags,
                 FragmentSize,
                 Header,
+                CONG_MAP_BYTES,
                 PING_PORT,
                 PROBE_PORT, //
             },
@@ -243,17 +244,74 @@ mod suite {
         Ok(())
     }
 
+    /// A ping on another path may overtake the map that says that its port has room. Maps of C RDS
+    /// may come on that path, too.
+    #[test]
+    fn a_ping_of_this_module_on_another_path_is_answered_without_the_map() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection)?;
+        let [ours, of_c] = [1, 2].map(|path| bench.path(&connection, path));
+        let (ours, of_c) = (ours.ok_or(ENODEV)?, of_c.ok_or(ENODEV)?);
+        let without_generation = Header {
+            exthdr: [0; SPACE],
+            ..Header::congestion_update(0, 1, 0)
+        };
+        receive_full_map(&connection, &without_generation)?;
+        let is_full = connection.is_congested(PORTS.start);
+        receive_full_map(&ours, &Header::congestion_update(0, 1, 1))?;
+        let counts = || {
+            (
+                bench.counted("send_pong"),
+                bench.counted("send_pong_dropped"),
+            )
+        };
+        let ping = Header {
+            sequence: 3,
+            sport: PORTS.start,
+            dport: PING_PORT,
+            ..Header::default()
+        };
+        let before = counts();
+        receive(&ours, &ping)?;
+        let after_ours = counts();
+        receive(&of_c, &ping)?;
+        let after_c = counts();
+        receive(&connection, &ping)?;
+        let after_first = counts();
+        drop(bench);
+        assert!(is_full);
+        assert_eq!(before, (0, 0));
+        assert_eq!((after_ours, after_c, after_first), ((1, 0), (1, 1), (1, 2)));
+        Ok(())
+    }
+
     /// Passes the frame of a header to a connection, as a transport does.
     fn receive(connection: &Arc<Connection>, header: &Header) -> Result {
+        receive_frame(connection, header, 0)
+    }
+
+    /// Passes a map to a connection in which all ports are full.
+    fn receive_full_map(connection: &Arc<Connection>, header: &Header) -> Result {
+        const SIZE: u32 = FragmentSize::K4.bytes();
+        for _ in 0..CONG_MAP_BYTES / SIZE {
+            receive_frame(connection, header, SIZE as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a frame with `payload` bytes, whose bits are all set.
+    fn receive_frame(connection: &Arc<Connection>, header: &Header, payload: usize) -> Result {
         let pools = connection.node.transports.get(TransportId::Tcp);
         let pools = pools.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
         let size = pools.recv(FragmentSize::K4);
         let mut frame = size.alloc(Context::MaySleep).ok_or(ENOMEM)?;
         let bytes = frame.bytes_mut();
+        bytes.fill(0xff);
         header.emit(bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?);
         let frame = RecvFrame::Stream {
             buf: &mut Some(frame),
-            len: Header::LEN,
+            len: Header::LEN.saturating_add(payload),
         };
         connection.receive(frame, &mut 0).map_err(|_| EINVAL)?;
         connection.flush_ack();

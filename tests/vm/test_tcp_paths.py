@@ -4,8 +4,8 @@
 import json
 
 import pytest
-from traffic import TCP_WIRE as WIRE
-from traffic import counters, exchange, lose_filtered, messages, ping, ports, setting, under_load, wait_until
+from traffic import (TCP_WIRE as WIRE, counters, exchange, lose_filtered, messages, ping, ports, setting,
+                     unchanged, under_load, wait_for, wait_until)
 
 pytestmark = pytest.mark.kinds("rxe")
 
@@ -112,6 +112,51 @@ def test_one_path_is_cut(pair, tools, guest, flavor, paths, lower):
     for old, now in zip(before, ups()):
         assert now.pop(index) > old.pop(index)
         assert now == old
+
+
+@OURS
+@LOWER
+def test_a_ping_overtakes_the_map(pair, tools, guest, paths, lower):
+    """A program that has emptied its port gets a pong, although the map is still under way.
+
+    A pong to a port that is full is dropped by either node."""
+    hosts = paths(lower)
+    (a, b), port, sockets = pair, ports(), 16
+    netdev, way = a.netdevs[WIRE], "sport" if lower == 0 else "dport"
+    start = [counters(m, guest) for m in pair]
+    pinging = a.start(["python3", guest / "pongs.py", "ping", *hosts, port, sockets])
+    pinging.expect("^bound$")
+    filling = b.start(["python3", guest / "pongs.py", "fill", *hosts[::-1], port, sockets])
+    counts = filling.expect(r"^([\d ]+)\n").group(1)
+    total = sum(map(int, counts.split()))
+    wait_for(a, guest, lambda now: now["recv_queued"] >= start[0]["recv_queued"] + total)
+    pinging.write("ping\n")
+
+    def dropped(now):
+        others = counters(b, guest)["send_pong_dropped"] - start[1]["send_pong_dropped"]
+        return now["recv_drop_pong"] - start[0]["recv_drop_pong"] + others
+
+    now = wait_for(a, guest, lambda now: dropped(now) == sockets)
+    assert now["recv_drop_pong"] > start[0]["recv_drop_pong"]
+
+    def sent_on_others():
+        return sum(int(x["next_tx"]) for index, x in lines(a, *hosts).items() if index > 0)
+
+    before, sent = counters(b, guest), sent_on_others()
+    first = links(tools, a, hosts[0])[0]
+    lost = lose_filtered(a, netdev, f"u32 match ip {way} {first} 0xffff flowid 1:3")
+    try:
+        pinging.write(counts + "\n")
+        pinging.expect("^pinged$")
+        count = sent_on_others() - sent
+        assert count > 0
+        now = wait_for(b, guest, lambda now: now["recv_ping"] >= before["recv_ping"] + count)
+        unchanged(before, now, "send_pong_dropped")
+        assert lost()
+    finally:
+        a.run(f"tc qdisc del dev {netdev} root")
+    pinging.finish()
+    filling.finish()
 
 
 @OURS
