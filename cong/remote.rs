@@ -6,7 +6,8 @@ use crate::{
     kapi::sync::{
         new_spinlock_bh,
         ReadOnce,
-        SpinLockBh, //
+        SpinLockBh,
+        SpinLockBhGuard, //
     },
     proto::cong_bits, //
 };
@@ -66,6 +67,23 @@ impl Remote {
         drop(map);
     }
 
+    /// Locks the map. Takes `fresh` if there is none.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn lock_with(
+        &self,
+        fresh: &mut Option<KBox<Bits>>,
+    ) -> SpinLockBhGuard<'_, Option<KBox<Bits>>> {
+        let mut bits = self.bits.lock();
+        // Another path of a C peer may have stored its map meanwhile.
+        if bits.is_none() {
+            *bits = fresh.take();
+        }
+        bits
+    }
+
     /// Stores a piece of the peer's map that begins at byte `offset`. Returns a mask of the ports,
     /// modulo 64, that are no longer full.
     ///
@@ -79,17 +97,16 @@ impl Remote {
     /// Any context except hard interrupt.
     pub(crate) fn update(&self, offset: u32, piece: &[u8]) -> Result<u64> {
         let full = cong_bits::words(piece).any(|word| word != 0);
+        // Declared first, so that a map which is not needed is dropped after the lock.
+        let mut fresh;
         let mut bits = self.bits.lock();
         if bits.is_none() {
             if !full {
                 return Ok(0);
             }
             drop(bits);
-            let fresh = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
-            bits = self.bits.lock();
-            // Only the receive side of one connection gets here, so the map cannot have been stored
-            // meanwhile.
-            *bits = Some(fresh);
+            fresh = Some(KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?);
+            bits = self.lock_with(&mut fresh);
         }
         let Some(map) = &mut *bits else {
             return Ok(0);

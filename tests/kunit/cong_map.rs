@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of the congestion maps of this node's addresses.
+//! KUnit tests of the congestion maps of this node's addresses and of peers.
 
 use kernel::prelude::*;
 
@@ -10,10 +10,14 @@ mod suite {
         cong::{
             MapKey,
             NextRound,
-            Registry, //
+            Registry,
+            Remote, //
         },
         kapi::net::Net,
-        proto::cong_pace::BURST, //
+        proto::{
+            cong_bits::WORDS,
+            cong_pace::BURST, //
+        }, //
     };
     use core::net::Ipv6Addr;
     use kernel::prelude::*;
@@ -47,6 +51,23 @@ mod suite {
         let left = [2, 3].map(|scope| is_full(&maps, scope));
         assert_eq!((news, other, cleared), (true, true, true));
         assert_eq!((told, left), ([true, false], [true, false]));
+        Ok(())
+    }
+
+    /// Two paths to C RDS may both find no map, and allocate one. The second one must not replace
+    /// the first one, whose full ports have waiters.
+    #[test]
+    fn the_map_of_a_peer_is_stored_once() -> Result {
+        let at = u32::from(PORT / 64 * 8);
+        let bit = 1u64 << (PORT % 64);
+        let remote = KBox::pin_init(Remote::new(), GFP_KERNEL)?;
+        let mut fresh = Some(KBox::new([0; WORDS], GFP_KERNEL)?);
+        remote.update(at, &bit.to_le_bytes())?;
+        drop(remote.lock_with(&mut fresh));
+        let is_full = remote.is_congested(PORT);
+        let freed = remote.update(at, &[0; 8])?;
+        assert!(is_full && fresh.is_some());
+        assert_eq!(freed, bit);
         Ok(())
     }
 
