@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One socket and its streams.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
@@ -11,7 +11,8 @@ use rds_socket::{is_congested, Events, PollFd, RdsSocket, MAX_MESSAGE, PING_PORT
 
 use crate::args::Common;
 use crate::control::{Control, Plan, Totals};
-use crate::outgoing::{check_plans, Outgoing};
+use crate::outgoing::{check_plans, Outgoing, REPEAT_INTERVAL};
+use crate::pings::{Earlier, Pings};
 use crate::verifier::Verifier;
 use rds_content::Key;
 
@@ -22,9 +23,14 @@ const BURST: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Receiving,
-    /// All messages came, and the confirmation is followed by a ping. RDS delivers in order. So the
-    /// pong proves that the confirmation was delivered, and the socket can be closed without loss.
-    Closing,
+    /// All messages came, and the confirmation is followed by pings. A pong proves that the
+    /// confirmation was delivered. Then the socket can be closed without loss.
+    Closing {
+        /// The pings before the confirmation.
+        earlier: Earlier,
+        /// The next ping is due at this time.
+        ping_due: Instant,
+    },
     Finished,
 }
 
@@ -41,11 +47,21 @@ impl Incoming {
         self.phase == Phase::Finished
     }
 
+    /// Returns the time of the next ping.
+    pub(crate) fn ping_due(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Closing { ping_due, .. } => Some(ping_due),
+            Phase::Receiving | Phase::Finished => None,
+        }
+    }
+
     /// Describes the event that it waits for.
     pub(crate) fn status(&self, count: u64) -> String {
         let doing = match self.phase {
             Phase::Receiving => "waiting for more",
-            Phase::Closing => "the sender's kernel has not answered a ping (net.rds.ping_enable?)",
+            Phase::Closing { .. } => {
+                "the sender's kernel has not answered a ping (net.rds.ping_enable?)"
+            }
             Phase::Finished => "finished",
         };
         let received = self.verifier.totals().messages;
@@ -85,6 +101,8 @@ pub(crate) struct Endpoint {
     options: Common,
     /// Messages to send before any data, in order. Empty messages are pings.
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Pings to the hosts of senders.
+    pings: HashMap<IpAddr, Pings>,
     /// The kernel refused the last message because the send buffer is full.
     full: bool,
     turn: usize,
@@ -129,6 +147,7 @@ impl Endpoint {
             plan,
             options: options.clone(),
             replies: VecDeque::new(),
+            pings: HashMap::new(),
             full: false,
             turn: 0,
         })
@@ -175,6 +194,7 @@ impl Endpoint {
     /// only if a send was refused since the last poll.
     pub(crate) fn send(&mut self) -> Result<bool> {
         self.greet();
+        self.ping();
         while let Some((to, message)) = self.replies.pop_front() {
             if !self.full && self.offer(&message, to)? {
                 continue;
@@ -201,6 +221,25 @@ impl Endpoint {
             if let Some(hello) = out.greeting(now) {
                 self.replies.push_back((out.to, hello.encode().to_vec()));
             }
+        }
+    }
+
+    /// Pings the hosts of senders whose messages all came. Repeats that until one has answered,
+    /// because a kernel may drop an answer.
+    fn ping(&mut self) {
+        let now = Instant::now();
+        for incoming in &mut self.incoming {
+            let Phase::Closing { ping_due, .. } = &mut incoming.phase else {
+                continue;
+            };
+            if now < *ping_due {
+                continue;
+            }
+            *ping_due = now + REPEAT_INTERVAL;
+            let mut to = incoming.from;
+            to.set_port(PING_PORT);
+            self.pings.entry(to.ip()).or_default().note_ping();
+            self.replies.push_back((to, Vec::new()));
         }
     }
 
@@ -337,26 +376,31 @@ impl Endpoint {
             bail!("{defect}");
         }
         if incoming.verifier.is_complete() {
-            incoming.phase = Phase::Closing;
             let done = Control::Done(incoming.verifier.totals()).encode();
             self.replies.push_back((from, done.to_vec()));
-            let mut ping = from;
-            ping.set_port(PING_PORT);
-            self.replies.push_back((ping, Vec::new()));
+            incoming.phase = Phase::Closing {
+                earlier: self.pings.entry(from.ip()).or_default().earlier(),
+                ping_due: Instant::now(),
+            };
         }
         Ok(())
     }
 
     fn pong(&mut self, from: SocketAddr) -> Result<bool> {
-        let mut closing = self
-            .incoming
-            .iter_mut()
-            .filter(|i| i.phase == Phase::Closing);
-        let Some(incoming) = closing.find(|incoming| incoming.from.ip() == from.ip()) else {
+        let pings = self.pings.entry(from.ip()).or_default();
+        if !pings.note_pong() {
             bail!("foreign data: an answer to a ping that was not sent");
-        };
-        incoming.phase = Phase::Finished;
-        Ok(true)
+        }
+        let mut progress = false;
+        for incoming in &mut self.incoming {
+            if let Phase::Closing { earlier, .. } = incoming.phase {
+                if incoming.from.ip() == from.ip() && pings.prove(earlier) {
+                    incoming.phase = Phase::Finished;
+                    progress = true;
+                }
+            }
+        }
+        Ok(progress)
     }
 
     /// Adds up the sent and the received messages.

@@ -121,8 +121,11 @@ impl Engine {
     }
 
     fn wait_and_receive(&mut self) -> Result<bool> {
-        let greeting = self.endpoints.iter().flat_map(|e| &e.outgoing);
-        let greeting = greeting.filter_map(|out| out.greeting_due()).min();
+        let greetings = self.endpoints.iter().flat_map(|e| &e.outgoing);
+        let greetings = greetings.filter_map(|out| out.greeting_due());
+        let pings = self.endpoints.iter().flat_map(|e| &e.incoming);
+        let pings = pings.filter_map(|incoming| incoming.ping_due());
+        let repeat = greetings.chain(pings).min();
         let has_gap = self.endpoints.iter().flat_map(|e| &e.incoming);
         let has_gap = has_gap
             .into_iter()
@@ -133,7 +136,7 @@ impl Engine {
             self.timeout
         };
         let deadline = self.last_progress + patience;
-        let wake = greeting.map_or(deadline, |greeting| greeting.min(deadline));
+        let wake = repeat.map_or(deadline, |repeat| repeat.min(deadline));
         let wait = wake.saturating_duration_since(Instant::now());
 
         let mut fds: Vec<PollFd<'_>> = self

@@ -7,6 +7,7 @@ mod control;
 mod endpoint;
 mod engine;
 mod outgoing;
+mod pings;
 mod sizes;
 mod verifier;
 

@@ -10,9 +10,9 @@ use crate::control::{Control, Plan, Totals};
 use crate::sizes::Sizes;
 use rds_content::{Hash, Key};
 
-/// Time to wait for an answer before the next greeting: a greeting that came before the receiver
-/// bound its port is lost.
-const GREETING_INTERVAL: Duration = Duration::from_millis(250);
+/// Time to wait for an answer before the next greeting or ping. A greeting is lost that came before
+/// the receiver bound its port, and an answer to a ping may be dropped.
+pub(crate) const REPEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -67,11 +67,11 @@ impl Outgoing {
         }
     }
 
-    /// Returns the greeting, if it is due. The next one is due [`GREETING_INTERVAL`] later.
+    /// Returns the greeting, if it is due. The next one is due [`REPEAT_INTERVAL`] later.
     pub(crate) fn greeting(&mut self, now: Instant) -> Option<Control> {
         match self.state {
             State::Greeting(due) if now >= due => {
-                self.state = State::Greeting(now + GREETING_INTERVAL);
+                self.state = State::Greeting(now + REPEAT_INTERVAL);
                 Some(Control::Hello(self.plan))
             }
             _ => None,
