@@ -69,6 +69,7 @@ mod suite {
             TransportId, //
         }, //
     };
+    use core::ops::RangeInclusive;
     use kernel::{
         prelude::*,
         sync::Arc, //
@@ -169,29 +170,36 @@ mod suite {
     /// Ports from which the suite sends.
     const PORTS: core::ops::Range<u16> = 1000..1064;
 
-    fn answer(sequence: u64) -> Header {
+    fn answer(sequence: u64, generation: u8) -> Header {
         Header {
             sport: PING_PORT,
             dport: PROBE_PORT,
-            ..probe(sequence, 1)
+            ..probe(sequence, generation)
         }
     }
 
-    /// Negotiates eight paths. The second probe of this node, after the first answer, has the
-    /// number.
-    fn negotiate(bench: &Bench, connection: &Arc<Connection>) -> Result {
-        for sequence in 1..=2 {
-            eventually(|| bench.counted("send_probe") == sequence)?;
-            receive(connection, &answer(sequence))?;
+    /// Negotiates several paths. The second probe of this node, after the first answer, has the
+    /// number. `numbers` are those of the probes, and the sequence numbers of the answers.
+    fn negotiate(
+        bench: &Bench,
+        connection: &Arc<Connection>,
+        count: PathCount,
+        numbers: RangeInclusive<u64>,
+        generation: u8,
+    ) -> Result {
+        for number in numbers {
+            eventually(|| bench.counted("send_probe") == number)?;
+            receive(connection, &answer(number, generation))?;
         }
-        eventually(|| bench.path(connection, 7).is_some())
+        let paths = || (0..).take_while(|path| bench.path(connection, *path).is_some());
+        eventually(|| paths().count() == usize::from(count.number()))
     }
 
     #[test]
     fn ports_use_several_paths_until_the_peer_restarts() -> Result {
         let bench = Bench::with_paths(PathCount::Eight)?;
         let connection = bench.connect()?;
-        negotiate(&bench, &connection)?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
         bench.queue.flush();
         let first = connection.path.info().next_tx;
         for port in PORTS {
@@ -223,13 +231,85 @@ mod suite {
         Ok(())
     }
 
+    /// Returns a message that is no duplicate if the numbers of the peer have begun again.
+    fn again(sequence: u64) -> Header {
+        Header {
+            flags: Flags::RETRANSMITTED,
+            sequence,
+            dport: PORTS.start,
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn a_restarted_peer_has_new_numbers_on_all_paths() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        let other = bench.path(&connection, 2).ok_or(ENODEV)?;
+        let wanted = other.want_for_peer();
+        bench.queue.flush();
+        for sequence in [1, 9] {
+            receive(&other, &again(sequence))?;
+        }
+        let new = bench.counted("recv_drop_old_seq");
+        receive(&other, &again(5))?;
+        let duplicate = bench.counted("recv_drop_old_seq");
+        let net = connection.key.net;
+        bench
+            .node
+            .reset_connections(net, connection.key.laddr, None, 0);
+        bench.queue.flush();
+        receive(&connection, &probe(3, 2))?;
+        // The worker of the first path lets the other ones move their messages.
+        for _ in 0..2 {
+            bench.queue.flush();
+        }
+        receive(&other, &again(5))?;
+        let after = bench.counted("recv_drop_old_seq");
+        drop((other, connection));
+        drop(bench);
+        assert!(wanted);
+        assert_eq!((new, duplicate, after), (0, 1, 1));
+        Ok(())
+    }
+
+    /// The position of a forgotten path is kept as long as the peer runs.
+    #[test]
+    fn a_forgotten_path_has_new_numbers_after_a_restart() -> Result {
+        let mut counts = [0; 2];
+        for (generation, count) in (1..).zip(&mut counts) {
+            let bench = Bench::with(1, PathCount::Two, 2)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            for sequence in [1, 9] {
+                receive(&other, &again(sequence))?;
+            }
+            // So nothing waits for the peer.
+            let ack = Header {
+                ack: connection.path.info().next_tx.saturating_sub(1),
+                ..Header::default()
+            };
+            receive(&connection, &ack)?;
+            bench.forget_path(&connection, &other)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            receive(&other, &again(5))?;
+            *count = bench.counted("recv_drop_old_seq");
+        }
+        assert_eq!(counts, [1, 0]);
+        Ok(())
+    }
+
     #[test]
     fn without_room_for_all_paths_there_is_one() -> Result {
         let bench = Bench::with(0, PathCount::Eight, 7)?;
         let connection = bench.connect()?;
         for sequence in 1..=2 {
             eventually(|| bench.counted("send_probe") == sequence)?;
-            receive(&connection, &answer(sequence))?;
+            receive(&connection, &answer(sequence, 1))?;
         }
         let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
         let first = connection.path.info().next_tx;
@@ -250,7 +330,7 @@ mod suite {
     fn a_ping_of_this_module_on_another_path_is_answered_without_the_map() -> Result {
         let bench = Bench::with_paths(PathCount::Eight)?;
         let connection = bench.connect()?;
-        negotiate(&bench, &connection)?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
         let [ours, of_c] = [1, 2].map(|path| bench.path(&connection, path));
         let (ours, of_c) = (ours.ok_or(ENODEV)?, of_c.ok_or(ENODEV)?);
         let without_generation = Header {
@@ -374,10 +454,15 @@ mod suite {
         /// Ends the link, and waits until the idle connection is forgotten. After a reset the
         /// connection would come up again, and would be forgotten without its position later.
         fn forget(&self, connection: &Arc<Connection>) -> Result {
+            self.forget_path(connection, connection)
+        }
+
+        /// Ends the last link, that of `first`, and waits until a path is forgotten.
+        fn forget_path(&self, first: &Arc<Connection>, path: &Connection) -> Result {
             let end = self.wire.end.lock().take();
             end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
-            connection.wake_worker();
-            eventually(|| connection.has_ended())
+            first.wake_worker();
+            eventually(|| path.has_ended())
         }
 
         /// Returns another path of a connection.
