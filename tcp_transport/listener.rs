@@ -150,11 +150,14 @@ impl Embryo {
         let Some(socket) = &self.socket else {
             return true;
         };
-        let arrived = match socket.peek(beginning) {
-            TcpRead::Bytes(count) => beginning.get(..count),
-            TcpRead::Nothing | TcpRead::End => None,
-        };
-        socket.abort_up_to(tcp_stream::without_message(arrived.unwrap_or(&[])))
+        // The first header may arrive after the first look.
+        (0..2).any(|_| {
+            let arrived = match socket.peek(beginning) {
+                TcpRead::Bytes(count) => beginning.get(..count),
+                TcpRead::Nothing | TcpRead::End => None,
+            };
+            socket.abort_up_to(tcp_stream::without_message(arrived.unwrap_or(&[])))
+        })
     }
 }
 
