@@ -30,6 +30,7 @@ use crate::{
         sync::{
             cancel,
             cancel_delayed,
+            flush,
             new_spinlock_bh,
             OwnedQueue,
             SpinLockBh, //
@@ -467,8 +468,8 @@ impl Node {
         );
     }
 
-    /// Ends all connections for good. The caller has closed the listeners, and there is no open
-    /// socket.
+    /// Ends all connections for good, and waits for nothing but their own work. The caller has
+    /// closed the listeners, and there is no open socket.
     pub(crate) fn stop(self: &Arc<Self>) {
         let mut connections = self.connections.lock();
         connections.closed = true;
@@ -482,8 +483,9 @@ impl Node {
         for connection in tree.values() {
             connection.begin_stop();
         }
-        self.workers.flush();
         for connection in tree.values() {
+            // Workers of other nodes may wait for their peers.
+            flush::<_, 0>(connection);
             // The worker has handled the stop. There is no endpoint, and only work that transmits
             // for others may still queue the worker. Work that is still queued is cancelled.
             cancel::<_, 3>(connection);

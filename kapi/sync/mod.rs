@@ -39,5 +39,6 @@ pub(crate) use spinlock_bh::{
 pub(crate) use workqueue::{
     cancel,
     cancel_delayed,
+    flush,
     OwnedQueue, //
 };

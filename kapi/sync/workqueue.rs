@@ -161,6 +161,25 @@ where
     }
 }
 
+/// Waits until the item is neither queued nor running. It may be queued again meanwhile, and is not
+/// waited for then.
+///
+/// # Context
+///
+/// Sleeps.
+pub(crate) fn flush<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    let raw = Arc::as_ptr(item).cast_mut();
+    // SAFETY: The item is in the borrowed `Arc`.
+    let work = unsafe { T::raw_get_work(raw) };
+    // SAFETY: As above, for the field.
+    let work = unsafe { Work::raw_get(work) };
+    // SAFETY: The work is initialised, because it is in an `Arc`.
+    unsafe { bindings::flush_work(work.cast()) };
+}
+
 /// Returns the C structure of the item's delayed work.
 fn delayed_work<T, const ID: u64>(item: *mut T) -> *mut bindings::delayed_work
 where
