@@ -65,6 +65,7 @@ use socket::{
 use tcp_transport::{
     Tcp,
     TcpListener,
+    TcpShared,
     TcpTunables, //
 };
 
@@ -243,7 +244,7 @@ impl kernel::Module for RdsModule {
         };
         let tcp = tcp_tunables
             .as_ref()
-            .map(|tunables| Tcp::new(pool_shared.clone(), tunables.clone()))
+            .map(|tunables| Tcp::new(&TcpShared::new(pool_shared.clone())?, tunables.clone()))
             .transpose()?;
         let ib = Ib::new(
             addrs.clone(),

@@ -234,11 +234,11 @@ impl TcpContext {
 
     /// Queues the work. Any context.
     pub(super) fn queue(self: &Arc<Self>) {
-        self.transport.queue.enqueue::<_, 0>(self.clone());
+        self.transport.queue().enqueue::<_, 0>(self.clone());
     }
 
     fn retry_later(self: &Arc<Self>) {
-        let queue = &self.transport.queue;
+        let queue = self.transport.queue();
         queue.arm_unless_set::<_, 1>(self.clone(), RETRY_MS);
     }
 

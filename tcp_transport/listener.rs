@@ -253,7 +253,7 @@ impl TcpEvents for TcpAcceptor {
 
 impl TcpAcceptor {
     fn queue(self: &Arc<Self>) {
-        self.transport.queue.enqueue::<_, 0>(self.clone());
+        self.transport.queue().enqueue::<_, 0>(self.clone());
     }
 
     /// Accepts what has connected, and looks at what has arrived.
@@ -290,7 +290,7 @@ impl TcpAcceptor {
         self.wake_again(&mut waiting.wakes);
         // No event reports what is due then.
         if more || !waiting.is_empty() {
-            let queue = &self.transport.queue;
+            let queue = self.transport.queue();
             queue.arm_unless_set::<_, 1>(self.clone(), CHECK_MS);
         }
     }

@@ -58,5 +58,8 @@ mod tunables;
 mod writer;
 
 pub(crate) use listener::TcpListener;
-pub(crate) use tcp::Tcp;
+pub(crate) use tcp::{
+    Tcp,
+    TcpShared, //
+};
 pub(crate) use tunables::TcpTunables;

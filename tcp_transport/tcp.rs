@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that all endpoints share: memory of messages, queue of work, and counters.
+//! State that all endpoints share: memory of messages and the queue of work, counters and settings.
 
 use super::{
     counters::{
@@ -27,18 +27,16 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The transport: memory of its messages, and the queue of its work.
-pub(crate) struct Tcp {
-    pub(super) counters: TcpCounters,
-    pub(super) queue: OwnedQueue,
-    pub(super) pool_shared: PoolShared,
-    pub(super) tunables: Arc<TcpTunables>,
+/// Memory of messages, and the queue of work. They belong to the machine.
+pub(crate) struct TcpShared {
+    queue: OwnedQueue,
+    pool_shared: PoolShared,
     _shrinker: Shrinker<Pools>,
     memory: Unmapped,
 }
 
-impl Tcp {
-    /// Creates the transport. Its pools have the limits of those of devices.
+impl TcpShared {
+    /// Creates the state. Its pools have the limits of those of devices.
     ///
     /// # Errors
     ///
@@ -47,24 +45,61 @@ impl Tcp {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(pool_shared: PoolShared, tunables: Arc<TcpTunables>) -> Result<Arc<Self>> {
+    pub(crate) fn new(pool_shared: PoolShared) -> Result<Arc<Self>> {
         let memory = Unmapped::new(&pool_shared)?;
         Ok(Arc::new(
             Self {
-                counters: TcpCounters::new()?,
                 queue: OwnedQueue::new(c"rds_tcp")?,
                 pool_shared,
-                tunables,
                 _shrinker: Shrinker::new(memory.pools().clone())?,
                 memory,
             },
             GFP_KERNEL,
         )?)
     }
+}
+
+/// The transport.
+pub(crate) struct Tcp {
+    pub(super) counters: TcpCounters,
+    pub(super) tunables: Arc<TcpTunables>,
+    shared: Arc<TcpShared>,
+}
+
+impl Tcp {
+    /// Creates the transport.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(shared: &Arc<TcpShared>, tunables: Arc<TcpTunables>) -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self {
+                counters: TcpCounters::new()?,
+                tunables,
+                shared: shared.clone(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Returns the queue of work. Any context.
+    pub(super) fn queue(&self) -> &OwnedQueue {
+        &self.shared.queue
+    }
 
     /// Returns the pools of all messages. Any context.
     pub(super) fn memory(&self) -> &Arc<Pools> {
-        self.memory.pools()
+        self.shared.memory.pools()
+    }
+
+    /// Returns the maximum size of each pool, in bytes. Any context.
+    pub(super) fn most_memory(&self) -> usize {
+        self.shared.pool_shared.most.shared_bytes()
     }
 
     /// Counts and logs that a socket is dropped with messages, or that a request is forgotten.

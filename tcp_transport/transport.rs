@@ -58,7 +58,7 @@ impl Transport for Tcp {
     }
 
     fn pool_limit(&self) -> usize {
-        self.pool_shared.most.shared_bytes()
+        self.most_memory()
     }
 
     fn add_pools(&self, pool_usage: &mut PoolUsage) {
