@@ -38,7 +38,10 @@ use conn::{
 };
 use ib_transport::Ib;
 use kapi::{
-    net::Registration,
+    net::{
+        NetRef,
+        Registration, //
+    },
     rdma::{
         ClientRegistration,
         FaultInjection, //
@@ -183,6 +186,7 @@ impl Namespace {
     ///
     /// Process context. May sleep.
     fn new(
+        net: NetRef,
         shared: Arc<SharedState>,
         transports: Transports,
         workers: Arc<OwnedQueue>,
@@ -196,6 +200,7 @@ impl Namespace {
         };
         let idle_timeouts = IdleTimeouts::new(params::idle_secs());
         let node = Node::new(
+            net.clone(),
             shared,
             transports,
             workers,
@@ -209,7 +214,7 @@ impl Namespace {
         let tcp_listener = tcp_listener.transpose()?;
         let listeners = Listeners::new(&connections.0, ib)?;
         Ok(Self {
-            _tunables: Directory::new(tunables).inspect_err(log_conflict)?,
+            _tunables: Directory::new(&net, tunables).inspect_err(log_conflict)?,
             _listeners: listeners,
             _tcp_listener: tcp_listener,
             connections,
@@ -242,9 +247,13 @@ impl kernel::Module for RdsModule {
             0 => None,
             _ => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
         };
+        let net = NetRef::init()?;
         let tcp = tcp_tunables
             .as_ref()
-            .map(|tunables| Tcp::new(&TcpShared::new(pool_shared.clone())?, tunables.clone()))
+            .map(|tunables| {
+                let shared = TcpShared::new(pool_shared.clone())?;
+                Tcp::new(&shared, net.clone(), tunables.clone())
+            })
             .transpose()?;
         let ib = Ib::new(
             addrs.clone(),
@@ -261,12 +270,13 @@ impl kernel::Module for RdsModule {
         let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
-        let init_net = Namespace::new(shared, transports, workers, &ib, tcp.as_ref())?;
+        let init_net = Namespace::new(net.clone(), shared, transports, workers, &ib, tcp.as_ref())?;
         let views = Views::new(init_net.node())?;
         // The first bind should already find its answer cached.
         addrs.start();
-        let ib_tunables = Directory::new(ib_tunables).inspect_err(log_conflict)?;
-        let tcp_tunables = tcp_tunables.map(Directory::new).transpose();
+        let ib_tunables = Directory::new(&net, ib_tunables).inspect_err(log_conflict)?;
+        let new_directory = |tunables| Directory::new(&net, tunables);
+        let tcp_tunables = tcp_tunables.map(new_directory).transpose();
         let tcp_tunables = tcp_tunables.inspect_err(log_conflict)?;
         // Registered last: sockets may exist from here on, so no later step may fail.
         let node = init_net.node().clone();

@@ -6,7 +6,6 @@ use crate::{
     kapi::{
         errno::Errno,
         net::{
-            is_broadcast,
             IpBits,
             Sock,
             SockAddr,
@@ -60,10 +59,9 @@ fn check_v4(addr: Ipv4Addr) -> Result {
 }
 
 /// Returns `true` if the address of a `connect(2)` is the broadcast address of a network, according
-/// to the routes of the initial namespace. Other namespaces only have the loop transport.
-/// `sendmsg(2)` checks that when it creates a connection.
+/// to the routes of the namespace. `sendmsg(2)` checks that when it creates a connection.
 fn is_for_all(sk: &Sock<Socket>, addr: Ipv6Addr, call: Call) -> bool {
-    call == Call::Connect && sk.net.is_init() && is_broadcast(addr)
+    call == Call::Connect && sk.node.net.is_broadcast(addr)
 }
 
 /// Parses and checks the destination of a `connect(2)` or `sendmsg(2)` call.

@@ -33,7 +33,6 @@ use crate::{
     kapi::{
         errno::Errno,
         net::{
-            is_broadcast,
             msg_flags,
             SendMsg,
             Sock,
@@ -305,7 +304,7 @@ fn route(
     peer: &Peer,
     last: Option<CachedRoute>,
 ) -> Result<Route> {
-    let transport = sk.node.transports.reaching(bound, peer);
+    let transport = sk.node.transports.reaching(sk.net, bound, peer);
     if transport == TransportId::Loop {
         if let Some(CachedRoute::Socket(target)) = last {
             if leads_to(&target, peer) {
@@ -343,7 +342,7 @@ fn route(
 fn find_connection(sk: &Sock<Socket>, bound: &Bound, key: ConnKey) -> Result<Arc<Connection>> {
     let connection = sk.node.connection(key, Some(UserId::current()), || {
         // Checked only here and not for each message, because it needs a route lookup.
-        if is_broadcast(key.faddr) {
+        if sk.node.net.is_broadcast(key.faddr) {
             return Err(EINVAL);
         }
         sk.node.transports.pools(bound)

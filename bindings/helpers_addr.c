@@ -11,7 +11,7 @@
 
 #include "helpers_addr.h"
 
-enum rds_locality rds_rust_locality_v4(const u8 addr[4])
+enum rds_locality rds_rust_locality_v4(struct net *net, const u8 addr[4])
 {
 	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
 	const struct in_ifaddr *ifa;
@@ -21,7 +21,7 @@ enum rds_locality rds_rust_locality_v4(const u8 addr[4])
 
 	memcpy(&wanted, addr, sizeof(wanted));
 	rcu_read_lock();
-	dev = __ip_dev_find(&init_net, wanted, false);
+	dev = __ip_dev_find(net, wanted, false);
 	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
 	if (in_dev) {
 		locality = RDS_ADDR_ROUTED;
@@ -36,7 +36,7 @@ enum rds_locality rds_rust_locality_v4(const u8 addr[4])
 	return locality;
 }
 
-enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope)
+enum rds_locality rds_rust_locality_v6(struct net *net, const u8 addr[16], u32 scope)
 {
 	enum rds_locality locality = RDS_ADDR_ELSEWHERE;
 #if IS_ENABLED(CONFIG_IPV6)
@@ -49,12 +49,12 @@ enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope)
 	memcpy(&wanted, addr, sizeof(wanted));
 	rcu_read_lock();
 	if (scope) {
-		dev = dev_get_by_index_rcu(&init_net, scope);
-		if (dev && ipv6_chk_addr(&init_net, &wanted, dev, 1))
+		dev = dev_get_by_index_rcu(net, scope);
+		if (dev && ipv6_chk_addr(net, &wanted, dev, 1))
 			locality = RDS_ADDR_ASSIGNED;
 	} else {
-		for_each_netdev_rcu(&init_net, dev) {
-			if (ipv6_chk_addr(&init_net, &wanted, dev, 1)) {
+		for_each_netdev_rcu(net, dev) {
+			if (ipv6_chk_addr(net, &wanted, dev, 1)) {
 				locality = RDS_ADDR_ASSIGNED;
 				break;
 			}
@@ -136,16 +136,17 @@ size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room)
 
 /**
  * rds_rust_is_broadcast() - check whether the routing table has an address as broadcast
+ * @net: network namespace
  * @addr: IPv4 address in network byte order
  *
  * Return: true if it is a broadcast address.
  */
-bool rds_rust_is_broadcast(const u8 addr[4])
+bool rds_rust_is_broadcast(struct net *net, const u8 addr[4])
 {
 	__be32 wanted;
 
 	memcpy(&wanted, addr, sizeof(wanted));
-	return inet_addr_type(&init_net, wanted) == RTN_BROADCAST;
+	return inet_addr_type(net, wanted) == RTN_BROADCAST;
 }
 
 int rds_rust_register_netdev_notifier(struct notifier_block *block)

@@ -23,11 +23,11 @@ enum rds_locality {
 	RDS_ADDR_ROUTED,
 };
 
-enum rds_locality rds_rust_locality_v4(const u8 addr[4]);
-enum rds_locality rds_rust_locality_v6(const u8 addr[16], u32 scope);
+enum rds_locality rds_rust_locality_v4(struct net *net, const u8 addr[4]);
+enum rds_locality rds_rust_locality_v6(struct net *net, const u8 addr[16], u32 scope);
 size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room);
 
-bool rds_rust_is_broadcast(const u8 addr[4]);
+bool rds_rust_is_broadcast(struct net *net, const u8 addr[4]);
 
 int rds_rust_register_netdev_notifier(struct notifier_block *block);
 void rds_rust_unregister_netdev_notifier(struct notifier_block *block);

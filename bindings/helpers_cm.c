@@ -143,11 +143,11 @@ static bool has_source(const struct rdma_cm_id *id)
 	u32 scope = 0;
 
 	if (src->ss_family == AF_INET) {
-		locality = rds_rust_locality_v4((const u8 *)&v4->sin_addr);
+		locality = rds_rust_locality_v4(&init_net, (const u8 *)&v4->sin_addr);
 	} else {
 		if (ipv6_addr_type(&v6->sin6_addr) & IPV6_ADDR_LINKLOCAL)
 			scope = v6->sin6_scope_id;
-		locality = rds_rust_locality_v6(v6->sin6_addr.s6_addr, scope);
+		locality = rds_rust_locality_v6(&init_net, v6->sin6_addr.s6_addr, scope);
 	}
 	if (locality == RDS_ADDR_ELSEWHERE)
 		return false;

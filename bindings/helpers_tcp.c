@@ -65,18 +65,18 @@ static void write_space(struct sock *sk)
 
 /**
  * rds_rust_tcp_create() - create a TCP socket
+ * @net: its network namespace
  * @v6: whether its family is IPv6
- * @out: the socket
+ * @out: the socket, which does not keep the namespace from ending
  *
  * Return: 0 or an error.
  */
-int rds_rust_tcp_create(bool v6, struct socket **out)
+int rds_rust_tcp_create(struct net *net, bool v6, struct socket **out)
 {
 	struct socket *sock;
 	int error;
 
-	error = sock_create_kern(&init_net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP,
-				 &sock);
+	error = sock_create_kern(net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (error)
 		return error;
 	WRITE_ONCE(stock_data_ready, READ_ONCE(sock->sk->sk_data_ready));
@@ -249,18 +249,18 @@ void rds_rust_tcp_peer_addr(const struct socket *sock, struct rds_tcp_addr *out)
 	from_sock(sock->sk, true, out);
 }
 
-void rds_rust_tcp_port_range(u16 *low, u16 *high)
+void rds_rust_tcp_port_range(const struct net *net, u16 *low, u16 *high)
 {
 	int from, to;
 
-	inet_get_local_port_range(&init_net, &from, &to);
+	inet_get_local_port_range(net, &from, &to);
 	*low = from;
 	*high = to;
 }
 
-bool rds_rust_tcp_is_reserved(u16 port)
+bool rds_rust_tcp_is_reserved(const struct net *net, u16 port)
 {
-	return inet_is_local_reserved_port(&init_net, port);
+	return inet_is_local_reserved_port(net, port);
 }
 
 /**

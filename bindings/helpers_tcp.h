@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions for TCP sockets of the kernel, in the initial network namespace. */
+/* C functions for TCP sockets of the kernel. */
 #ifndef RDS_RUST_HELPERS_TCP_H
 #define RDS_RUST_HELPERS_TCP_H
 
@@ -38,7 +38,7 @@ struct rds_tcp_addr {
 	u16 port;
 };
 
-int rds_rust_tcp_create(bool v6, struct socket **sock);
+int rds_rust_tcp_create(struct net *net, bool v6, struct socket **sock);
 void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_retries);
 int rds_rust_tcp_bind(struct socket *sock, const struct rds_tcp_addr *addr);
 int rds_rust_tcp_connect(struct socket *sock, const struct rds_tcp_addr *addr);
@@ -47,8 +47,8 @@ int rds_rust_tcp_listen(struct socket *sock, int backlog);
 int rds_rust_tcp_accept(struct socket *listener, struct socket **sock);
 void rds_rust_tcp_local_addr(const struct socket *sock, struct rds_tcp_addr *out);
 void rds_rust_tcp_peer_addr(const struct socket *sock, struct rds_tcp_addr *out);
-void rds_rust_tcp_port_range(u16 *low, u16 *high);
-bool rds_rust_tcp_is_reserved(u16 port);
+void rds_rust_tcp_port_range(const struct net *net, u16 *low, u16 *high);
+bool rds_rust_tcp_is_reserved(const struct net *net, u16 port);
 void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
 void rds_rust_tcp_detach(struct socket *sock);
 void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on);

@@ -21,6 +21,7 @@ use crate::{
         errno::Errno,
         net::{
             Net,
+            NetRef,
             Sock, //
         },
         print::{
@@ -150,6 +151,8 @@ impl NodeConnections {
 /// Methods without this section are for process context and may sleep.
 #[pin_data]
 pub(crate) struct Node {
+    /// The network namespace of the addresses.
+    pub(crate) net: NetRef,
     pub(crate) tunables: Arc<Tunables>,
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
@@ -182,6 +185,7 @@ impl Node {
     ///
     /// - `ENOMEM`
     pub(crate) fn new(
+        net: NetRef,
         shared: Arc<SharedState>,
         transports: Transports,
         workers: Arc<OwnedQueue>,
@@ -191,6 +195,7 @@ impl Node {
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
+                net,
                 tunables,
                 connections <- new_spinlock_bh!(
                     NodeConnections {

@@ -7,9 +7,7 @@ use crate::{
     kapi::{
         errno::Errno,
         net::{
-            locality,
             IpBits,
-            Locality,
             Net, //
         }, //
     },
@@ -160,7 +158,7 @@ impl Transports {
     ///
     /// Any context.
     #[inline]
-    pub(crate) fn reaching(&self, bound: &Bound, peer: &Peer) -> TransportId {
+    pub(crate) fn reaching(&self, net: Net, bound: &Bound, peer: &Peer) -> TransportId {
         // A message to the sender's own address stays on this node.
         if bound.transport == TransportId::Loop || bound.addr == peer.addr {
             return TransportId::Loop;
@@ -170,7 +168,7 @@ impl Transports {
             0 => bound.scope,
             scope => scope,
         };
-        if bound.transport == TransportId::Tcp && is_local(peer.addr, scope) {
+        if bound.transport == TransportId::Tcp && self.is_local(net, peer.addr, scope) {
             return TransportId::Loop;
         }
         bound.transport
@@ -251,15 +249,16 @@ impl Transports {
             transport.for_each_pools(each);
         }
     }
-}
 
-/// Returns `true` if an address belongs to this node.
-#[cold]
-fn is_local(addr: Ipv6Addr, scope: u32) -> bool {
-    let scope = if addr.is_unicast_link_local() {
-        scope
-    } else {
-        0
-    };
-    locality(addr, scope) != Locality::Elsewhere
+    /// Returns `true` if TCP of a namespace has an address.
+    #[cold]
+    fn is_local(&self, net: Net, addr: Ipv6Addr, scope: u32) -> bool {
+        let scope = if addr.is_unicast_link_local() {
+            scope
+        } else {
+            0
+        };
+        let claims = |tcp: &Arc<dyn Transport>| tcp.claims(net, IpBits::new(addr), scope);
+        self.tcp.as_ref().is_some_and(|tcp| claims(tcp) == Ok(true))
+    }
 }

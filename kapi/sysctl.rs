@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings below `/proc/sys`, in the initial network namespace.
+//! Settings below `/proc/sys`, which a network namespace has.
 //!
 //! C headers: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h),
 //! [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
 use crate::{
     bindings,
-    kapi::sync::ReadOnce, //
+    kapi::{
+        net::{
+            NetRef,
+            NetUse, //
+        },
+        sync::ReadOnce, //
+    }, //
 };
 use core::{
     ffi::c_int,
@@ -105,7 +111,7 @@ pub(crate) trait Settings: Send + Sync + 'static {
     fn each(&self) -> impl Iterator<Item = Entry<'_>>;
 }
 
-/// A directory of settings in the initial network namespace.
+/// A directory of settings in a network namespace.
 ///
 /// Dropping it removes the files, and sleeps until no program is reading or writing them.
 ///
@@ -117,6 +123,8 @@ pub(crate) struct Directory<S: Settings> {
     header: NonNull<bindings::ctl_table_header>,
     _table: KVec<bindings::ctl_table>,
     _settings: Arc<S>,
+    /// Keeps the namespace until the table is unregistered.
+    _net: NetUse,
 }
 
 // SAFETY: A table may be unregistered on any thread, and `S` may be used from all of them.
@@ -129,6 +137,7 @@ impl<S: Settings> Directory<S> {
     ///
     /// # Errors
     ///
+    /// - `ENODEV` if the namespace has ended.
     /// - `ENOMEM` if there is no memory for the table.
     /// - `EEXIST` if the registration fails: a file of that name exists (the kernel logs it), or
     ///   there is no memory.
@@ -136,7 +145,8 @@ impl<S: Settings> Directory<S> {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(settings: Arc<S>) -> Result<Self> {
+    pub(crate) fn new(net: &NetRef, settings: Arc<S>) -> Result<Self> {
+        let net = net.try_use()?;
         // SAFETY: The object lives as long as the reference in `Self`, and only shared references
         // to it exist.
         let shared: &S = unsafe { &*Arc::as_ptr(&settings) };
@@ -155,14 +165,12 @@ impl<S: Settings> Directory<S> {
             };
             table.push(entry, GFP_KERNEL)?;
         }
-        // SAFETY: The function has no preconditions.
-        let net = unsafe { bindings::rds_rust_init_net() };
-        // SAFETY: The namespace, the path and the names are never freed. The table and all that it
+        // SAFETY: The path and the names are never freed. The namespace, the table and all that it
         // points to stay in place until `drop` has unregistered it. The handler accesses the value
         // as one word, and only reads the limits.
         let header = unsafe {
             bindings::register_net_sysctl_sz(
-                net,
+                net.as_raw(),
                 S::PATH.as_char_ptr(),
                 table.as_mut_ptr(),
                 table.len(),
@@ -173,6 +181,7 @@ impl<S: Settings> Directory<S> {
             header: NonNull::new(header).ok_or(EEXIST)?,
             _table: table,
             _settings: settings,
+            _net: net,
         })
     }
 }

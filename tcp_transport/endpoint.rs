@@ -24,15 +24,12 @@ use crate::{
     kapi::{
         errno::Errno,
         net::{
-            is_broadcast,
-            locality,
             tcp::{
-                is_reserved,
-                local_ports,
                 TcpAddr,
                 TcpSocket, //
             },
-            Locality, //
+            Locality,
+            NetRef, //
         },
         time, //
     },
@@ -61,11 +58,11 @@ impl TcpEndpoint {
         connection: &Arc<Connection>,
     ) -> Result<KBox<dyn Endpoint>> {
         let key = &connection.key;
-        if is_broadcast(key.faddr) {
+        if transport.net.is_broadcast(key.faddr) {
             return Err(EINVAL);
         }
         // Local messages do not get here, but the address may be local only since recently.
-        if locality(key.faddr, key.scope) != Locality::Elsewhere {
+        if transport.net.locality(key.faddr, key.scope) != Locality::Elsewhere {
             return Err(Errno::NotSupported.into());
         }
         let role = match connection.is_lower() {
@@ -101,14 +98,16 @@ impl TcpEndpoint {
 ///
 /// - `EADDRINUSE` if there is no free port.
 /// - `EADDRNOTAVAIL` if the address is not local.
-fn bind(socket: &TcpSocket, key: &ConnKey) -> Result {
-    let (low, high) = local_ports();
+/// - `ENODEV` if the namespace has ended.
+fn bind(net: &NetRef, socket: &TcpSocket, key: &ConnKey) -> Result {
+    let net = net.try_use()?;
+    let (low, high) = net.local_ports();
     let random = time::random_u32();
     for attempt in 0..MOST_PORTS {
         let Some(port) = tcp_role::port(low, high, key.path, random, attempt) else {
             break;
         };
-        if is_reserved(port) {
+        if net.is_reserved(port) {
             continue;
         }
         let addr = TcpAddr {
@@ -142,10 +141,11 @@ impl Endpoint for TcpEndpoint {
 
     fn connect(&mut self) -> Result {
         let key = &self.context.connection.key;
-        let socket = TcpSocket::for_peer(key.faddr)?;
-        let (send, receive) = self.context.transport.tunables.buffers();
+        let transport = &self.context.transport;
+        let socket = TcpSocket::for_peer(&transport.net, key.faddr)?;
+        let (send, receive) = transport.tunables.buffers();
         socket.set_buffers(send, receive);
-        bind(&socket, key)?;
+        bind(&transport.net, &socket, key)?;
         self.context.start(socket, |socket| {
             socket.connect(&TcpAddr {
                 addr: key.faddr,

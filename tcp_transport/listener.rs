@@ -32,15 +32,13 @@ use crate::{
     },
     kapi::{
         net::{
-            locality,
             tcp::{
                 TcpEvent,
                 TcpEvents,
                 TcpRead,
                 TcpSocket, //
             },
-            Locality,
-            Net, //
+            Locality, //
         },
         print::pr_info_ratelimited,
         sync::{
@@ -323,7 +321,7 @@ impl TcpAcceptor {
         let (local, peer) = (socket.local_addr(), socket.peer_addr());
         let is_link_local = local.addr.is_unicast_link_local() || peer.addr.is_unicast_link_local();
         let mut key = ConnKey {
-            net: Net::init(),
+            net: self.transport.net.id(),
             laddr: local.addr,
             faddr: peer.addr,
             scope: if is_link_local { peer.scope } else { 0 },
@@ -332,7 +330,7 @@ impl TcpAcceptor {
             path: 0,
         };
         // Messages within this node do not need TCP.
-        if locality(key.faddr, key.scope) != Locality::Elsewhere {
+        if self.transport.net.locality(key.faddr, key.scope) != Locality::Elsewhere {
             return counters.inc(TcpCounter::ListenRefused);
         }
         if tcp_role::purpose(key.laddr, key.faddr) == Purpose::WakeUp {
@@ -580,13 +578,15 @@ impl TcpListener {
             GFP_KERNEL,
         )?;
         let this = Self(acceptor);
-        let mut socket = TcpSocket::listen(tcp_stream::PORT, BACKLOG).inspect_err(|error| {
-            pr_err!(
-                "cannot listen on TCP port {}: {:?}\n",
-                tcp_stream::PORT,
-                error
-            );
-        })?;
+        let net = &this.0.transport.net;
+        let mut socket =
+            TcpSocket::listen(net, tcp_stream::PORT, BACKLOG).inspect_err(|error| {
+                pr_err!(
+                    "cannot listen on TCP port {}: {:?}\n",
+                    tcp_stream::PORT,
+                    error
+                );
+            })?;
         socket.watch(this.0.clone())?;
         this.0.sockets.lock().listener = Some(socket);
         this.0.queue();

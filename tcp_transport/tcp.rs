@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State that all endpoints share: memory of messages and the queue of work, counters and settings.
+//! State that all endpoints share: memory of messages and the queue of work, of the machine;
+//! counters and settings, of a network namespace.
 
 use super::{
     counters::{
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     conn::ConnKey,
     kapi::{
+        net::NetRef,
         print::pr_info_ratelimited,
         shrinker::Shrinker,
         sync::OwnedQueue, //
@@ -27,7 +29,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Memory of messages, and the queue of work. They belong to the machine.
+/// Memory of messages, and the queue of work, which all network namespaces share.
 pub(crate) struct TcpShared {
     queue: OwnedQueue,
     pool_shared: PoolShared,
@@ -59,8 +61,9 @@ impl TcpShared {
     }
 }
 
-/// The transport.
+/// The transport of a network namespace.
 pub(crate) struct Tcp {
+    pub(super) net: NetRef,
     pub(super) counters: TcpCounters,
     pub(super) tunables: Arc<TcpTunables>,
     shared: Arc<TcpShared>,
@@ -76,9 +79,14 @@ impl Tcp {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(shared: &Arc<TcpShared>, tunables: Arc<TcpTunables>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        shared: &Arc<TcpShared>,
+        net: NetRef,
+        tunables: Arc<TcpTunables>,
+    ) -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self {
+                net,
                 counters: TcpCounters::new()?,
                 tunables,
                 shared: shared.clone(),

@@ -14,7 +14,6 @@ use crate::{
         Transport, //
     },
     kapi::net::{
-        locality,
         IpBits,
         Locality,
         Net, //
@@ -50,7 +49,8 @@ impl Transport for Tcp {
     }
 
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
-        Ok(net.is_init() && locality(addr.addr(), scope) != Locality::Elsewhere)
+        let is_here = || self.net.locality(addr.addr(), scope) != Locality::Elsewhere;
+        Ok(net == self.net.id() && is_here())
     }
 
     fn pools(&self, _: Ipv6Addr, _: u32) -> Result<Arc<Pools>> {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Local IP addresses of the initial network namespace.
+//! Local IP addresses and ports.
 //!
 //! C headers: [`include/linux/inetdevice.h`](srctree/include/linux/inetdevice.h),
 //! [`include/net/addrconf.h`](srctree/include/net/addrconf.h)
 
+use super::{
+    NetRef,
+    NetUse, //
+};
 use crate::bindings;
 use core::net::Ipv6Addr;
 use kernel::prelude::*;
@@ -21,20 +25,17 @@ pub(crate) enum Locality {
     Routed,
 }
 
-/// Classifies an address.
+/// Classifies an address of a namespace.
 ///
-/// An IPv4 address is passed in mapped form. A link-local address needs the index of its network
-/// device as `scope`.
+/// # Safety
 ///
-/// # Context
-///
-/// Any context.
-pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
+/// `net` must point to a live namespace.
+unsafe fn locality_in(net: *mut bindings::net, addr: Ipv6Addr, scope: u32) -> Locality {
     let locality = match addr.to_ipv4_mapped() {
-        // SAFETY: The function reads four bytes.
-        Some(v4) => unsafe { bindings::rds_rust_locality_v4(v4.octets().as_ptr()) },
-        // SAFETY: The function reads sixteen bytes.
-        None => unsafe { bindings::rds_rust_locality_v6(addr.octets().as_ptr(), scope) },
+        // SAFETY: The namespace is alive, and the function reads four bytes.
+        Some(v4) => unsafe { bindings::rds_rust_locality_v4(net, v4.octets().as_ptr()) },
+        // SAFETY: The namespace is alive, and the function reads sixteen bytes.
+        None => unsafe { bindings::rds_rust_locality_v6(net, addr.octets().as_ptr(), scope) },
     };
     match locality {
         bindings::rds_locality_RDS_ADDR_ASSIGNED => Locality::Assigned,
@@ -43,20 +44,100 @@ pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
     }
 }
 
-/// Returns `true` if `addr`, an IPv4 address in mapped form, is a broadcast address.
+/// Returns `true` if the routes of a namespace have an IPv4 address in mapped form as broadcast.
+///
+/// # Safety
+///
+/// `net` must point to a live namespace.
+unsafe fn is_broadcast_in(net: *mut bindings::net, addr: Ipv6Addr) -> bool {
+    addr.to_ipv4_mapped().is_some_and(|v4| {
+        // SAFETY: The namespace is alive, and the function reads four bytes.
+        unsafe { bindings::rds_rust_is_broadcast(net, v4.octets().as_ptr()) }
+    })
+}
+
+impl NetRef {
+    /// Classifies an address, as [`locality`] does. A namespace that has ended has none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn locality(&self, addr: Ipv6Addr, scope: u32) -> Locality {
+        let Some(net) = self.enter() else {
+            return Locality::Elsewhere;
+        };
+        // SAFETY: The namespace is alive as long as its use.
+        unsafe { locality_in(net.as_raw(), addr, scope) }
+    }
+
+    /// Returns `true` if `addr`, an IPv4 address in mapped form, is a broadcast address.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_broadcast(&self, addr: Ipv6Addr) -> bool {
+        self.enter().is_some_and(|net| {
+            // SAFETY: The namespace is alive as long as its use.
+            unsafe { is_broadcast_in(net.as_raw(), addr) }
+        })
+    }
+}
+
+impl NetUse {
+    /// Returns the first and the last port that TCP connections use.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn local_ports(&self) -> (u16, u16) {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: The namespace is alive. The function writes both numbers.
+        unsafe { bindings::rds_rust_tcp_port_range(self.as_raw(), &mut low, &mut high) };
+        (low, high)
+    }
+
+    /// Returns `true` if TCP connections must not use a port.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_reserved(&self, port: u16) -> bool {
+        // SAFETY: The namespace is alive. The function only reads a setting.
+        unsafe { bindings::rds_rust_tcp_is_reserved(self.as_raw(), port) }
+    }
+}
+
+/// Classifies an address of the initial network namespace.
+///
+/// An IPv4 address is passed in mapped form. A link-local address needs the index of its network
+/// device as `scope`.
+///
+/// # Context
+///
+/// Any context.
+pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
+    // SAFETY: The function has no preconditions.
+    let net = unsafe { bindings::rds_rust_init_net() };
+    // SAFETY: The initial namespace is never freed.
+    unsafe { locality_in(net, addr, scope) }
+}
+
+/// Returns `true` if `addr`, an IPv4 address in mapped form, is a broadcast address of the initial
+/// network namespace.
 ///
 /// # Context
 ///
 /// Any context.
 pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
-    addr.to_ipv4_mapped().is_some_and(|v4| {
-        // SAFETY: The function reads four bytes.
-        unsafe { bindings::rds_rust_is_broadcast(v4.octets().as_ptr()) }
-    })
+    // SAFETY: The function has no preconditions.
+    let net = unsafe { bindings::rds_rust_init_net() };
+    // SAFETY: The initial namespace is never freed.
+    unsafe { is_broadcast_in(net, addr) }
 }
 
-/// Calls `f` for each address of a network device, at most `limit` times. The addresses and scopes
-/// are as [`locality`] takes them. Addresses of the loopback device are left out.
+/// Calls `f` for each address of a network device of the initial network namespace, at most `limit`
+/// times. The addresses and scopes are as [`locality`] takes them. Addresses of the loopback device
+/// are left out.
 ///
 /// # Errors
 ///

@@ -41,7 +41,11 @@ pub(crate) use msghdr::{
     RecvMsg,
     SendMsg, //
 };
-pub(crate) use netns::Net;
+pub(crate) use netns::{
+    Net,
+    NetRef,
+    NetUse, //
+};
 pub(crate) use notify::{
     AddressWatch,
     Watch, //

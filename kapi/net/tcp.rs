@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! TCP sockets of the kernel, in the initial network namespace.
+//! TCP sockets of the kernel.
 //!
 //! C headers: [`include/linux/net.h`](srctree/include/linux/net.h),
 //! [`include/net/tcp.h`](srctree/include/net/tcp.h)
@@ -13,8 +13,12 @@
 //! # Ownership
 //!
 //! A [`TcpSocket`] owns its socket. Dropping it resets the connection: what was not read is lost.
-//! The sockets hold no reference to the namespace, so nothing keeps them but their owner.
+//! A socket does not keep its namespace from ending. That end waits until the socket is dropped.
 
+use super::{
+    NetRef,
+    NetUse, //
+};
 use crate::{
     bindings,
     kapi::errno::Errno, //
@@ -193,9 +197,11 @@ impl<'a> SendBatch<'a> {
 ///
 /// - `raw` is a live socket that `self` owns.
 /// - `hook` is the hook that is attached to it, if any.
+/// - `net` is a use of its namespace.
 pub(crate) struct TcpSocket {
     raw: NonNull<bindings::socket>,
     hook: Option<KBox<dyn AnyHook>>,
+    net: NetUse,
 }
 
 // SAFETY: The stack locks a socket, which may be used and released on any thread.
@@ -204,14 +210,16 @@ unsafe impl Send for TcpSocket {}
 unsafe impl Sync for TcpSocket {}
 
 impl TcpSocket {
-    fn new(v6: bool) -> Result<Self> {
+    fn new(net: &NetRef, v6: bool) -> Result<Self> {
+        let net = net.try_use()?;
         let mut raw = ptr::null_mut();
-        // SAFETY: The function writes the new socket to `raw`.
-        to_result(unsafe { bindings::rds_rust_tcp_create(v6, &mut raw) })?;
+        // SAFETY: The namespace is alive. The function writes the new socket to `raw`.
+        to_result(unsafe { bindings::rds_rust_tcp_create(net.as_raw(), v6, &mut raw) })?;
         // INVARIANT: The new socket has no other owner, and no hook.
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             hook: None,
+            net,
         })
     }
 
@@ -233,13 +241,14 @@ impl TcpSocket {
     /// # Errors
     ///
     /// - `EAFNOSUPPORT` without IPv6 in the kernel, for an IPv6 address.
+    /// - `ENODEV` if the namespace has ended.
     /// - `ENOMEM`
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn for_peer(peer: Ipv6Addr) -> Result<Self> {
-        let socket = Self::new(peer.to_ipv4_mapped().is_none())?;
+    pub(crate) fn for_peer(net: &NetRef, peer: Ipv6Addr) -> Result<Self> {
+        let socket = Self::new(net, peer.to_ipv4_mapped().is_none())?;
         socket.tune();
         Ok(socket)
     }
@@ -288,14 +297,17 @@ impl TcpSocket {
     /// # Errors
     ///
     /// - `EADDRINUSE`
+    /// - `ENODEV` if the namespace has ended.
     /// - `ENOMEM`
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn listen(port: u16, backlog: c_int) -> Result<Self> {
-        let socket = match Self::new(true) {
-            Err(error) if error == Errno::AddressFamilyNotSupported.into() => Self::new(false)?,
+    pub(crate) fn listen(net: &NetRef, port: u16, backlog: c_int) -> Result<Self> {
+        let socket = match Self::new(net, true) {
+            Err(error) if error == Errno::AddressFamilyNotSupported.into() => {
+                Self::new(net, false)?
+            }
             socket => socket?,
         };
         // SAFETY: By the type invariants the socket is alive.
@@ -332,6 +344,7 @@ impl TcpSocket {
         let socket = Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             hook: None,
+            net: self.net.clone(),
         };
         socket.tune();
         Ok(Some(socket))
@@ -583,26 +596,4 @@ impl Drop for TcpSocket {
         // SAFETY: By the type invariants `self` owns the socket.
         unsafe { bindings::sock_release(self.raw.as_ptr()) };
     }
-}
-
-/// Returns the first and the last port that connections use.
-///
-/// # Context
-///
-/// Any context.
-pub(crate) fn local_ports() -> (u16, u16) {
-    let (mut low, mut high) = (0, 0);
-    // SAFETY: The function writes both numbers.
-    unsafe { bindings::rds_rust_tcp_port_range(&mut low, &mut high) };
-    (low, high)
-}
-
-/// Returns `true` if connections must not use a port.
-///
-/// # Context
-///
-/// Any context.
-pub(crate) fn is_reserved(port: u16) -> bool {
-    // SAFETY: The function only reads a setting.
-    unsafe { bindings::rds_rust_tcp_is_reserved(port) }
 }

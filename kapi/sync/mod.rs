@@ -6,6 +6,7 @@ mod append_only_cell;
 mod cache_aligned;
 mod completion;
 mod fifo;
+mod gate;
 mod percpu;
 mod read_once;
 mod sections;
@@ -22,6 +23,7 @@ pub(crate) use fifo::{
     Pick,
     Walk, //
 };
+pub(crate) use gate::Gate;
 pub(crate) use percpu::PerCpuCounters;
 pub(crate) use read_once::ReadOnce;
 pub(crate) use sections::{

@@ -17,6 +17,7 @@ mod connection;
 mod dma;
 mod exthdr;
 mod fifo;
+mod gate;
 mod ib_private;
 mod mprds;
 mod packed;

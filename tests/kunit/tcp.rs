@@ -7,14 +7,17 @@ use kernel::prelude::*;
 #[kunit_tests(rds_tcp)]
 mod suite {
     use crate::kapi::{
-        net::tcp::{
-            SendBatch,
-            TcpAddr,
-            TcpEvent,
-            TcpEvents,
-            TcpRead,
-            TcpSocket,
-            TcpState, //
+        net::{
+            tcp::{
+                SendBatch,
+                TcpAddr,
+                TcpEvent,
+                TcpEvents,
+                TcpRead,
+                TcpSocket,
+                TcpState, //
+            },
+            NetRef, //
         },
         sync::Completion, //
     };
@@ -97,9 +100,9 @@ mod suite {
     fn connected() -> Result<Ends> {
         let (left_events, right_events) = (Events::new()?, Events::new()?);
         let accepting = Events::new()?;
-        let mut listener = TcpSocket::listen(PORT, 4)?;
+        let mut listener = TcpSocket::listen(&NetRef::init()?, PORT, 4)?;
         listener.watch(accepting.clone())?;
-        let mut left = TcpSocket::for_peer(HOST)?;
+        let mut left = TcpSocket::for_peer(&NetRef::init()?, HOST)?;
         left.watch(left_events.clone())?;
         left.connect(&TcpAddr {
             addr: HOST,
@@ -258,7 +261,10 @@ mod suite {
             port: PORT - 1,
             scope: 0,
         };
-        let (first, second) = (TcpSocket::for_peer(HOST)?, TcpSocket::for_peer(HOST)?);
+        let (first, second) = (
+            TcpSocket::for_peer(&NetRef::init()?, HOST)?,
+            TcpSocket::for_peer(&NetRef::init()?, HOST)?,
+        );
         first.bind(&addr)?;
         second.bind(&addr)?;
         Ok(())
@@ -298,7 +304,7 @@ mod suite {
     #[test]
     fn connecting_without_a_listener_fails() -> Result {
         let events = Events::new()?;
-        let mut socket = TcpSocket::for_peer(HOST)?;
+        let mut socket = TcpSocket::for_peer(&NetRef::init()?, HOST)?;
         socket.watch(events.clone())?;
         let peer = TcpAddr {
             addr: HOST,

@@ -22,6 +22,7 @@ use crate::{
         net::{
             IpBits,
             Net,
+            NetRef,
             Sock, //
         },
         sync::OwnedQueue, //
@@ -198,6 +199,7 @@ pub(crate) fn node(
 ) -> Result<Arc<Node>> {
     let bounds = Bounds { all: 64, per_peer };
     Node::new(
+        NetRef::init()?,
         shared.clone(),
         transports.clone(),
         queue.clone(),

@@ -83,13 +83,16 @@ mod suite {
         let transports = all()?;
         let at_node = bound(NODE, TransportId::Ib);
         assert_eq!(
-            transports.reaching(&at_node, &peer(NODE)),
+            transports.reaching(Net::init(), &at_node, &peer(NODE)),
             TransportId::Loop
         );
-        assert_eq!(transports.reaching(&at_node, &peer(OTHER)), TransportId::Ib);
+        assert_eq!(
+            transports.reaching(Net::init(), &at_node, &peer(OTHER)),
+            TransportId::Ib
+        );
         let at_loopback = bound(Ipv6Addr::LOCALHOST, TransportId::Loop);
         assert_eq!(
-            transports.reaching(&at_loopback, &peer(OTHER)),
+            transports.reaching(Net::init(), &at_loopback, &peer(OTHER)),
             TransportId::Loop
         );
         Ok(())

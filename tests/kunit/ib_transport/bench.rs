@@ -28,6 +28,7 @@ use crate::{
         IbTunables, //
     },
     kapi::{
+        net::NetRef,
         rdma::{
             fake::{
                 self,
@@ -177,6 +178,7 @@ impl Bench {
             GFP_KERNEL,
         )?;
         let node = Node::new(
+            NetRef::init()?,
             SharedState::new(queue.clone(), 1 << 20)?,
             Transports::new().with(wire.clone()),
             workers.clone(),
