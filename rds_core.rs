@@ -13,6 +13,7 @@ mod ib_transport;
 mod kapi;
 mod loop_transport;
 mod msg;
+mod namespaces;
 mod params;
 mod proto;
 mod rdma_mem;
@@ -33,6 +34,8 @@ use cm::{
 use conn::{
     Bounds,
     Node,
+    NodeLimits,
+    Nodes,
     Transports,
     Views, //
 };
@@ -40,6 +43,7 @@ use ib_transport::Ib;
 use kapi::{
     net::{
         NetRef,
+        PernetRegistration,
         Registration, //
     },
     rdma::{
@@ -52,6 +56,12 @@ use kapi::{
 };
 use kernel::sync::Arc;
 use loop_transport::Loop;
+use namespaces::{
+    AllNodes,
+    Common,
+    Connections,
+    Others, //
+};
 use proto::{
     idle::IdleTimeouts,
     wire::FragmentSize, //
@@ -121,7 +131,8 @@ struct RdsModule {
     _ib_tunables: Directory<ib_transport::IbTunables>,
     _tcp_tunables: Option<Directory<TcpTunables>>,
     _views: Views,
-    _init_net: Namespace,
+    _others: PernetRegistration<Others>,
+    _init_net: InitNamespace,
     _client: Pin<KBox<ClientRegistration<Ib>>>,
     _addr_events: AddrEvents,
     _faults: FaultInjection,
@@ -152,28 +163,19 @@ fn log_conflict(error: &Error) {
     }
 }
 
-/// Ends all connections of a node when it is dropped.
-struct Connections(Arc<Node>);
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-/// A network namespace: its node, and the ways into it. Only the initial one has an object.
+/// The initial network namespace: its node, and the ways into it.
 ///
 /// Dropping it is the teardown of the namespace. When that is done, the node has no connections,
 /// and nothing creates one. Fields are dropped in this order: callers before what they call. Open
 /// sockets of the namespace have to be gone before.
-struct Namespace {
+struct InitNamespace {
     _tunables: Directory<conn::Tunables>,
     _listeners: Listeners<Ib>,
     _tcp_listener: Option<TcpListener>,
     connections: Connections,
 }
 
-impl Namespace {
+impl InitNamespace {
     /// Creates the object of the initial namespace, to which RDMA devices belong.
     ///
     /// # Errors
@@ -187,26 +189,26 @@ impl Namespace {
     /// Process context. May sleep.
     fn new(
         net: NetRef,
-        shared: Arc<SharedState>,
-        transports: Transports,
+        common: &Common,
         workers: Arc<OwnedQueue>,
         ib: &Arc<Ib>,
         tcp: Option<&Arc<Tcp>>,
     ) -> Result<Self> {
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
-        let bounds = Bounds {
-            all: params::max_conns() as usize,
-            per_peer: params::max_conns_per_peer() as usize,
-        };
-        let idle_timeouts = IdleTimeouts::new(params::idle_secs());
+        let mut transports = Transports::new()
+            .with(ib.clone())
+            .with(common.loopback.clone());
+        if let Some(tcp) = tcp {
+            transports = transports.with(tcp.clone());
+        }
         let node = Node::new(
             net.clone(),
-            shared,
+            common.shared.clone(),
             transports,
             workers,
             tunables.clone(),
-            bounds,
-            idle_timeouts,
+            NodeLimits::of_one(common.bounds)?,
+            common.idle_timeouts,
         )?;
         let connections = Connections(node);
         // Before those of the CM, which does without IPv6 if the port is in use.
@@ -243,35 +245,50 @@ impl kernel::Module for RdsModule {
         let addrs = LocalAddrs::new(queue.clone())?;
         let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
         let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
-        let tcp_tunables = match params::tcp() {
-            0 => None,
-            _ => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
-        };
         let net = NetRef::init()?;
-        let tcp = tcp_tunables
-            .as_ref()
-            .map(|tunables| {
-                let shared = TcpShared::new(pool_shared.clone())?;
-                Tcp::new(&shared, net.clone(), tunables.clone())
-            })
-            .transpose()?;
+        let tcp_shared = match params::tcp() {
+            0 => None,
+            _ => Some(TcpShared::new(pool_shared.clone())?),
+        };
+        let tcp_tunables = match &tcp_shared {
+            Some(_) => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
+            None => None,
+        };
+        let tcp = match (&tcp_shared, &tcp_tunables) {
+            (Some(shared), Some(tunables)) => {
+                Some(Tcp::new(shared, net.clone(), tunables.clone())?)
+            }
+            _ => None,
+        };
         let ib = Ib::new(
             addrs.clone(),
             pool_shared,
             max_fragment(),
             ib_tunables.clone(),
         )?;
-        let loopback = Arc::new(Loop, GFP_KERNEL)?;
-        let mut transports = Transports::new().with(ib.clone()).with(loopback);
-        if let Some(tcp) = &tcp {
-            transports = transports.with(tcp.clone());
-        }
-        let shared = SharedState::new(queue, total_memory() as u64)?;
+        let common = Common {
+            shared: SharedState::new(queue, total_memory() as u64)?,
+            loopback: Arc::new(Loop, GFP_KERNEL)?,
+            ib: ib.clone(),
+            tcp: tcp_shared,
+            bounds: Bounds {
+                all: params::max_conns() as usize,
+                per_peer: params::max_conns_per_peer() as usize,
+            },
+            idle_timeouts: IdleTimeouts::new(params::idle_secs()),
+        };
         let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
-        let init_net = Namespace::new(net.clone(), shared, transports, workers, &ib, tcp.as_ref())?;
-        let views = Views::new(init_net.node())?;
+        let init_net = InitNamespace::new(net.clone(), &common, workers, &ib, tcp.as_ref())?;
+        let others = Others::new(common)?;
+        let nodes = AllNodes {
+            init: init_net.node().clone(),
+            others: others.clone(),
+        };
+        let nodes: Arc<dyn Nodes> = Arc::new(nodes, GFP_KERNEL)?;
+        let others = PernetRegistration::new(others).inspect_err(log_conflict)?;
+        let views = Views::new(&nodes)?;
         // The first bind should already find its answer cached.
         addrs.start();
         let ib_tunables = Directory::new(&net, ib_tunables).inspect_err(log_conflict)?;
@@ -279,8 +296,7 @@ impl kernel::Module for RdsModule {
         let tcp_tunables = tcp_tunables.map(new_directory).transpose();
         let tcp_tunables = tcp_tunables.inspect_err(log_conflict)?;
         // Registered last: sockets may exist from here on, so no later step may fail.
-        let node = init_net.node().clone();
-        let family = Registration::new(module, node).inspect_err(log_conflict)?;
+        let family = Registration::new(module, nodes).inspect_err(log_conflict)?;
         pr_info!("version {}\n", RELEASE);
         // Same text as C RDS: programs match it.
         pr_info!("Registered RDS/infiniband transport\n");
@@ -292,6 +308,7 @@ impl kernel::Module for RdsModule {
             _ib_tunables: ib_tunables,
             _tcp_tunables: tcp_tunables,
             _views: views,
+            _others: others,
             _init_net: init_net,
             _client: client,
             _addr_events: addr_events,

@@ -217,12 +217,9 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
 }
 
 fn counters(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
-    // The counters describe the whole node, so other namespaces see zeros.
-    let open = sk.net.is_init();
     let mut result = Ok(());
     sk.node.for_each_counter(&mut |name, value| {
         if result.is_ok() {
-            let value = if open { value } else { 0 };
             result = writer.add(&info::CounterRecord { name, value });
         }
     });

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     conn::{
-        Node,
+        Nodes,
         RetryTimers, //
     },
     kapi::{
@@ -47,10 +47,10 @@ impl Protocol for Socket {
     const FAMILY: c_int = AF_RDS;
     const NAME: &'static [u8] = b"RDS";
     type Bound = Bound;
-    type Context = Arc<Node>;
+    type Context = Arc<dyn Nodes>;
 
     fn create(
-        node: &Arc<Node>,
+        nodes: &Arc<dyn Nodes>,
         net: Net,
         kind: c_int,
         protocol: c_int,
@@ -59,8 +59,9 @@ impl Protocol for Socket {
         if kind != SOCK_SEQPACKET || protocol != 0 {
             return Err(Errno::SocketTypeNotSupported.into());
         }
+        let node = nodes.of(net)?;
         let creator = node.shared.accounts.of_caller()?;
-        Ok(Socket::new(node.clone(), net, creator))
+        Ok(Socket::new(node, net, creator))
     }
 
     fn release(sk: &Sock<Self>) {

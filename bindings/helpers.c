@@ -141,25 +141,6 @@ bool rds_rust_is_resource_admin(void)
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
 }
 
-/**
- * rds_rust_current_user() - find the user to whom resources of the caller are charged
- *
- * User namespaces that root has created are ignored.
- *
- * Return: the owner of the outermost user namespace of the caller, or else its effective user.
- */
-u32 rds_rust_current_user(void)
-{
-	const struct cred *cred = current_cred();
-	const struct user_namespace *ns;
-	kuid_t user = cred->euid;
-
-	for (ns = cred->user_ns; ns->parent; ns = ns->parent)
-		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
-			user = ns->owner;
-	return __kuid_val(user);
-}
-
 bool rds_rust_is_killed(void)
 {
 	return fatal_signal_pending(current);
@@ -325,16 +306,6 @@ void rds_rust_sock_release(struct socket *sock)
 	sock_orphan(sk);
 	sock->sk = NULL;
 	sock_put(sk);
-}
-
-struct net *rds_rust_init_net(void)
-{
-	return &init_net;
-}
-
-bool rds_rust_net_is_init(const struct net *net)
-{
-	return net_eq(net, &init_net);
 }
 
 int rds_rust_sk_sndbuf(const struct sock *sk)

@@ -76,6 +76,17 @@ void rds_rust_sock_hold(struct sock *sk);
 void rds_rust_sock_put(struct sock *sk);
 void rds_rust_sock_release(struct socket *sock);
 struct net *rds_rust_init_net(void);
+u32 rds_rust_net_owner(const struct net *net, u32 none);
+
+/* Calls of a registration of network namespaces. */
+struct rds_pernet {
+	void *context;
+	int (*init)(void *context, struct net *net, void **slot);
+	void (*exit)(void *context, void **slot);
+};
+
+int rds_rust_register_pernet(const struct rds_pernet *calls);
+void rds_rust_unregister_pernet(void);
 bool rds_rust_net_is_init(const struct net *net);
 int rds_rust_sk_sndbuf(const struct sock *sk);
 int rds_rust_sk_rcvbuf(const struct sock *sk);

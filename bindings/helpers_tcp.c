@@ -112,11 +112,18 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_ret
  * @sock: TCP socket
  * @send: bytes of its send buffer, or 0 if TCP chooses the size
  * @receive: the same of its receive buffer
+ *
+ * Outside of the initial namespace the sizes are limited as those of programs are: any user can be
+ * the administrator of a namespace.
  */
 void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive)
 {
 	struct sock *sk = sock->sk;
 
+	if (!net_eq(sock_net(sk), &init_net)) {
+		send = min_t(u32, send, READ_ONCE(sysctl_wmem_max));
+		receive = min_t(u32, receive, READ_ONCE(sysctl_rmem_max));
+	}
 	lock_sock(sk);
 	if (send) {
 		sk->sk_userlocks |= SOCK_SNDBUF_LOCK;

@@ -16,7 +16,16 @@ use crate::{
     }, //
 };
 use core::net::Ipv6Addr;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
 
 type Bits = [u64; cong_bits::WORDS];
 
@@ -29,6 +38,7 @@ struct Map {
     /// Number of rounds in progress.
     rounds: u32,
     pace: MapPace,
+    _place: MapPlace,
 }
 
 impl Map {
@@ -74,8 +84,55 @@ pub(crate) struct MapKey {
     pub(crate) scope: u32,
 }
 
+/// Room for maps, which several registries may share. Clones have the same room.
+#[derive(Clone)]
+pub(crate) struct MapRoom {
+    used: Arc<Atomic<usize>>,
+    most: usize,
+}
+
+impl MapRoom {
+    /// Creates room for `most` maps.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(most: usize) -> Result<Self> {
+        let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        Ok(Self { used, most })
+    }
+
+    /// Takes the room of a map.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM` if there is none.
+    fn take(&self) -> Result<MapPlace> {
+        let before = self.used.fetch_add(1, Relaxed);
+        let place = MapPlace(self.used.clone());
+        match before < self.most {
+            true => Ok(place),
+            false => Err(ENOMEM),
+        }
+    }
+}
+
+/// Room of one map. Dropping it gives the room back.
+struct MapPlace(Arc<Atomic<usize>>);
+
+impl Drop for MapPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// The maps of all local addresses.
 pub(crate) struct Registry {
+    room: MapRoom,
     maps: Pin<KBox<SpinLockBh<KVec<Map>>>>,
 }
 
@@ -89,8 +146,9 @@ impl Registry {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(room: MapRoom) -> Result<Self> {
         Ok(Self {
+            room,
             maps: KBox::pin_init(new_spinlock_bh!(KVec::new(), "Registry::maps"), GFP_KERNEL)?,
         })
     }
@@ -99,7 +157,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// - `ENOMEM` if there is no memory for the map of an address.
+    /// - `ENOMEM` if there is no memory or no room for the map of an address.
     ///
     /// # Context
     ///
@@ -111,6 +169,7 @@ impl Registry {
         if !full {
             return Ok(false);
         }
+        let place = self.room.take()?;
         let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
         let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
         let map = Map {
@@ -119,6 +178,7 @@ impl Registry {
             changed: false,
             rounds: 0,
             pace: MapPace::new(),
+            _place: place,
         };
         fresh.push(map, GFP_ATOMIC)?;
         let mut maps = self.maps.lock();

@@ -13,6 +13,7 @@ mod remote;
 
 pub(crate) use local::{
     MapKey,
+    MapRoom,
     NextRound,
     Registry, //
 };

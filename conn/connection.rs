@@ -10,6 +10,7 @@ use super::{
     key::ConnKey,
     path::Path,
     path_set::PathSet,
+    quota::QuotaCharge,
     Node, //
 };
 use crate::{
@@ -78,6 +79,8 @@ pub(crate) struct Connection {
     /// User whose program first needed the connection, or [`UserId::PEERS`] if a peer over TCP did.
     /// `None` if another peer did.
     pub(super) creator: Option<UserId>,
+    /// Charge to a limit that the node shares with others.
+    pub(super) quota_charge: Option<QuotaCharge>,
     /// Generation number that notifies the peer of a restart of the local sequence numbers. They
     /// restart when the node does, or after an earlier connection was forgotten.
     pub(crate) generation: u32,
@@ -139,11 +142,13 @@ impl Connection {
             false => None,
         };
         let path = Path::new(key, policy, fragment, mprds);
+        let quota_charge = node.limits.charge_for(key, creator);
         Arc::pin_init(
             try_pin_init!(Self {
                 key,
                 node,
                 creator,
+                quota_charge,
                 generation: time::random_u32().max(1),
                 pools <- AppendOnlyCell::new(pools),
                 remote <- Remote::new(),

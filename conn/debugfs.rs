@@ -6,7 +6,7 @@
 
 use super::{
     Connection,
-    Node, //
+    Nodes, //
 };
 use crate::{
     kapi::{
@@ -15,6 +15,7 @@ use crate::{
             Page,
             Stop, //
         },
+        net::Net,
         time, //
     },
     proto::{
@@ -33,7 +34,9 @@ use kernel::{
 
 /// The debugfs files. Dropping it removes them and waits for readers. Without debugfs there are
 /// none.
-pub(crate) struct Views(#[expect(dead_code, reason = "it is there to be dropped")] Dir<Arc<Node>>);
+pub(crate) struct Views(
+    #[expect(dead_code, reason = "it is there to be dropped")] Dir<Arc<dyn Nodes>>,
+);
 
 impl Views {
     /// Creates the files.
@@ -45,21 +48,26 @@ impl Views {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(node: &Arc<Node>) -> Result<Self> {
+    pub(crate) fn new(nodes: &Arc<dyn Nodes>) -> Result<Self> {
         let dir = Dir::new(c"rds")
-            .add(c"connections", node.clone(), connections)?
-            .add(c"pools", node.clone(), pools)?;
+            .add(c"connections", nodes.clone(), connections)?
+            .add(c"pools", nodes.clone(), pools)?;
         Ok(Self(dir))
     }
 }
 
 /// Writes the connections of all network namespaces.
-fn connections(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
-    node.try_for_each(|connection| page.write(fmt!("{}\n", Line(connection))))
+fn connections(nodes: &Arc<dyn Nodes>, page: &mut Page<'_>) -> Result<(), Stop> {
+    for node in nodes.all().map_err(|_| Stop)? {
+        node.try_for_each(|connection| page.write(fmt!("{}\n", Line(connection))))?;
+    }
+    Ok(())
 }
 
-/// Writes the pools of all devices, and those that belong to no device.
-fn pools(node: &Arc<Node>, page: &mut Page<'_>) -> Result<(), Stop> {
+/// Writes the pools of all devices, and those that belong to no device. The transports of the
+/// initial namespace have them.
+fn pools(nodes: &Arc<dyn Nodes>, page: &mut Page<'_>) -> Result<(), Stop> {
+    let node = nodes.of(Net::init()).map_err(|_| Stop)?;
     let mut result = Ok(());
     node.transports.for_each_pools(&mut |owner, pools| {
         for (name, pool) in pools.named() {

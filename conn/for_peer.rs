@@ -81,6 +81,9 @@ impl Connection {
         let is_first = !self.path.has_answered.xchg(true, Full);
         if let Some(user) = self.creator.filter(|_| is_first) {
             self.node.connections.lock().tree.note_answer(user);
+            if let Some(charge) = &self.quota_charge {
+                charge.note_answer();
+            }
         }
     }
 

@@ -144,8 +144,9 @@ impl Node {
 
     fn is_near_limit(&self, connection: &Connection) -> bool {
         let of_stranger = connection.is_of_stranger();
+        let near_quota = connection.is_near_quota();
         let connections = self.connections.lock();
-        connections.is_near_limit(&connection.key, of_stranger)
+        near_quota || connections.is_near_limit(&connection.key, of_stranger)
     }
 
     /// Forgets a connection, unless something has happened to it. Returns `true` if it was closed
@@ -166,6 +167,7 @@ impl Node {
         }
         let closed = was_up && worker.is_down();
         let of_stranger = connection.is_of_stranger();
+        let near_quota = connection.is_near_quota();
         let place = match connection.path.leaves_position() {
             true => PositionPlace::new().ok(),
             false => None,
@@ -175,7 +177,9 @@ impl Node {
         // The table is locked, so no lookup finds a connection that has ended.
         let may = worker.is_down()
             && connection.paths.as_ref().is_none_or(|set| set.is_empty())
-            && (when == When::Always || now.is_near_limit(&connection.key, of_stranger));
+            && (when == When::Always
+                || near_quota
+                || now.is_near_limit(&connection.key, of_stranger));
         // A pending request may be the peer's reaction to the closing above, so it does not count
         // then. Over TCP it may have messages already, which the peer counts as delivered.
         let rejects = closed && !connection.is_stream();
@@ -195,6 +199,9 @@ impl Node {
                     now.tree.note_answer(user);
                 }
                 now.tree.note_removed(user);
+            }
+            if let Some(charge) = &connection.quota_charge {
+                charge.release();
             }
             if let Some(set) = connection.first().paths.as_ref() {
                 set.remove(connection.key.path);
@@ -305,6 +312,13 @@ impl Connection {
             }
             _ => decision,
         }
+    }
+
+    /// Returns `true` if unneeded connections should make room for those of other nodes.
+    fn is_near_quota(&self) -> bool {
+        self.quota_charge
+            .as_ref()
+            .is_some_and(|charge| charge.is_near_limit())
     }
 
     /// Returns `true` if a peer over TCP requested the connection, and has never sent a message.

@@ -23,6 +23,7 @@ mod node;
 mod path;
 mod path_set;
 mod pong;
+mod quota;
 mod receive;
 mod recv_frame;
 mod recv_reserve;
@@ -49,11 +50,16 @@ pub(crate) use key::{
 };
 pub(crate) use node::{
     NoConnection,
-    Node, //
+    Node,
+    Nodes, //
 };
 pub(crate) use path::{
     Path,
     TxQueue, //
+};
+pub(crate) use quota::{
+    ConnQuota,
+    NodeLimits, //
 };
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;

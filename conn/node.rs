@@ -5,6 +5,7 @@
 use super::{
     connection::Connection,
     key::ConnKey,
+    quota::NodeLimits,
     retry_timers::RetryTimers,
     table::{
         Bounds,
@@ -40,7 +41,6 @@ use crate::{
         time,
         walk_in_batches, //
     },
-    msg::PongBudget,
     proto::{
         idle::IdleTimeouts,
         mprds::PathCount,
@@ -154,6 +154,7 @@ pub(crate) struct Node {
     /// The network namespace of the addresses.
     pub(crate) net: NetRef,
     pub(crate) tunables: Arc<Tunables>,
+    pub(super) limits: NodeLimits,
     #[pin]
     pub(super) connections: SpinLockBh<NodeConnections>,
     /// Limits on idle times of connections.
@@ -161,8 +162,6 @@ pub(crate) struct Node {
     /// Sockets that have to wait before their next operation.
     #[pin]
     pub(crate) retry_timers: RetryTimers,
-    /// Limit on answers to pings that wait for peers.
-    pub(super) pong_budget: PongBudget,
     #[pin]
     pub(super) idle_work: DelayedWork<Node, 0>,
     #[pin]
@@ -190,9 +189,14 @@ impl Node {
         transports: Transports,
         workers: Arc<OwnedQueue>,
         tunables: Arc<Tunables>,
-        bounds: Bounds,
+        limits: NodeLimits,
         idle_timeouts: IdleTimeouts,
     ) -> Result<Arc<Self>> {
+        let bounds = limits.bounds;
+        let kept = Bounds {
+            all: limits.positions,
+            ..bounds
+        };
         Arc::pin_init(
             try_pin_init!(Self {
                 net,
@@ -200,22 +204,22 @@ impl Node {
                 connections <- new_spinlock_bh!(
                     NodeConnections {
                         tree: ConnTable::new(bounds),
-                        positions: Positions::new(bounds),
+                        positions: Positions::new(kept),
                         begin_at: 1,
                         closed: false,
                     },
                     "Node::connections"
                 ),
-                net_state: NetState::new(shared)?,
+                net_state: NetState::new(shared, limits.maps.clone())?,
                 workers,
                 idle_timeouts,
                 retry_timers <- RetryTimers::new(),
-                pong_budget: PongBudget::new()?,
                 idle_work <- kernel::new_delayed_work!("Node::idle_work"),
                 listening <- kernel::new_delayed_work!("Node::listening"),
                 retry_work <- kernel::new_delayed_work!("Node::retry_work"),
                 cong_work <- kernel::new_delayed_work!("Node::cong_work"),
                 transports,
+                limits,
             }),
             GFP_KERNEL,
         )
@@ -270,10 +274,15 @@ impl Node {
         // Checked before anything is allocated, so that refusals are cheap.
         let room = connections.tree.has_room(&key, user);
         drop(connections);
+        let room = room.and_then(|()| self.limits.has_room(&key, user));
         room.map_err(|full| self.refuse(&key, user, full))?;
 
         let fresh = Connection::new(key, self.clone(), user, pools()?, first.cloned())?;
         let place = TableSlot::new()?;
+        let charge = match &fresh.quota_charge {
+            Some(charge) => Some((charge, TableSlot::new()?)),
+            None => None,
+        };
         let mut connections = self.connections.lock();
         // A path that was forgotten gets no other ones.
         if connections.closed || first.is_some_and(|it| it.has_ended()) {
@@ -286,7 +295,10 @@ impl Node {
             drop(connections);
             return Ok(connection);
         }
-        let inserted = connections.tree.insert(key, fresh.clone(), user, place);
+        let charged = charge.map_or(Ok(()), |(charge, place)| charge.charge(place));
+        let add = || connections.tree.insert(key, fresh.clone(), user, place);
+        // Without room in the table, the drop of `fresh` ends the charge.
+        let inserted = charged.and_then(|()| add());
         if inserted.is_ok() {
             let position = connections.positions.remove(&key);
             let sequence = first_sequence(time::real_ns()).max(connections.begin_at);
@@ -332,7 +344,12 @@ impl Node {
     pub(crate) fn has_place(&self, key: &ConnKey, user: Option<UserId>) -> bool {
         let connections = self.connections.lock();
         let tree = &connections.tree;
-        tree.get(key).is_some() || tree.has_room(key, user).is_ok()
+        if tree.get(key).is_some() {
+            return true;
+        }
+        let has_room = tree.has_room(key, user).is_ok();
+        drop(connections);
+        has_room && self.limits.has_room(key, user).is_ok()
     }
 
     /// Counts and logs that a connection with this key was refused, to a program of `user` if there
@@ -512,4 +529,30 @@ impl Deref for Node {
     fn deref(&self) -> &NetState {
         &self.net_state
     }
+}
+
+/// The nodes of all network namespaces.
+pub(crate) trait Nodes: Send + Sync + 'static {
+    /// Returns the node of a namespace, which it creates for the first socket.
+    ///
+    /// # Errors
+    ///
+    /// - `ENETDOWN` if the namespace has ended.
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn of(&self, net: Net) -> Result<Arc<Node>>;
+
+    /// Returns all nodes.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn all(&self) -> Result<KVec<Arc<Node>>>;
 }

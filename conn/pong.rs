@@ -70,7 +70,7 @@ impl Connection {
         let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
         drop(tx);
         match backlog {
-            0..=MOST => self.node.pong_budget.take(backlog < FEW),
+            0..=MOST => self.node.limits.pongs.take(backlog < FEW),
             _ => None,
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Transports {
     ib: Option<Arc<dyn Transport>>,
     tcp: Option<Arc<dyn Transport>>,
     loopback: Option<Arc<dyn Transport>>,
+    /// A network that only other namespaces have. Its counters are shown as 0.
+    absent: Option<Arc<dyn Transport>>,
 }
 
 impl Transports {
@@ -44,6 +46,7 @@ impl Transports {
             ib: None,
             tcp: None,
             loopback: None,
+            absent: None,
         }
     }
 
@@ -54,6 +57,12 @@ impl Transports {
             TransportId::Loop => self.loopback = Some(transport),
             TransportId::Tcp => self.tcp = Some(transport),
         }
+        self
+    }
+
+    /// Notes a network that only other namespaces have. All show the same counters.
+    pub(crate) fn without(mut self, network: Arc<dyn Transport>) -> Self {
+        self.absent = Some(network);
         self
     }
 
@@ -234,6 +243,9 @@ impl Transports {
     ///
     /// May sleep.
     pub(super) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        if let Some(absent) = &self.absent {
+            absent.for_each_counter(&mut |name, _| each(name, 0));
+        }
         for transport in self.networks() {
             transport.for_each_counter(each);
         }

@@ -16,7 +16,8 @@ use kernel::{
 /// Maximum number of waiting pongs on all connections together, about 7 MiB.
 const MOST: usize = 16384;
 
-/// Pongs of a node that wait to be sent or acknowledged.
+/// Pongs that wait to be sent or acknowledged, of one node or of several.
+#[derive(Clone)]
 pub(crate) struct PongBudget(Arc<Atomic<usize>>);
 
 /// Slot of one pong. Dropping it frees the slot.

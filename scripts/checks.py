@@ -27,6 +27,7 @@ LAYERS = (
     ("cm",),
     ("ib_transport", "loop_transport", "tcp_transport"),
     ("af_rds",),
+    ("namespaces",),
     ("rds_core",),
 )
 LEVEL = {name: i for i, row in enumerate(LAYERS) for name in row}

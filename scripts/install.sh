@@ -66,7 +66,7 @@ install_source() {
 	while read -r path; do
 		copy "$path" "$to/$path"
 	done < <(cd "$TOP" && find COPYING Kbuild Kconfig LICENSES Makefile VERSION af_rds bindings cm cong conn dist dkms.conf \
-		ib_transport kapi loop_transport msg params.rs proto rdma_mem rds_core.rs recv_pool \
+		ib_transport kapi loop_transport msg namespaces.rs params.rs proto rdma_mem rds_core.rs recv_pool \
 		socket stats tcp_transport trace.rs uapi \
 		scripts/{dkms-build,install,kmake,lib,setup,stock-kernel}.sh \
 		-type f -not -name '*.o' -not -name '.*' -not -path '*/generated.rs' -not -name trace_names.h)

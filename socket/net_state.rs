@@ -12,6 +12,7 @@ use super::{
 use crate::{
     cong::{
         MapKey,
+        MapRoom,
         Registry, //
     },
     kapi::{
@@ -61,12 +62,12 @@ impl NetState {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(shared: Arc<SharedState>) -> Result<Self> {
+    pub(crate) fn new(shared: Arc<SharedState>, maps: MapRoom) -> Result<Self> {
         Ok(Self {
             queue: shared.queue.clone(),
             shared,
             stats: Stats::new()?,
-            cong: Registry::new()?,
+            cong: Registry::new(maps)?,
             tracing: Atomic::new(0),
         })
     }

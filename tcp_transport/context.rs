@@ -501,11 +501,15 @@ impl TcpContext {
     /// of the first byte that the peer's TCP has not acknowledged.
     ///
     /// The peer may send as long as TCP has a window, so that is closed. There may be no memory, so
-    /// the time is limited.
+    /// the time is limited. A connection that has ended for good has no socket to deliver to.
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
         let (memory, counters) = (self.transport.memory(), &self.transport.counters);
-        let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
+        let timeout = match self.connection.has_ended() {
+            true => 0,
+            false => DRAIN_NS,
+        };
+        let deadline = time::monotonic_ns().saturating_add(timeout);
         let mut late = None;
         loop {
             let why: Error = match reader.run(socket, &self.connection, memory, counters, BUDGET) {

@@ -41,8 +41,8 @@ counters! {
     TxAllocWait => "tcp_tx_alloc_wait",
     /// Connections with which peers asked this node to connect.
     ListenWoken => "tcp_listen_woken",
-    /// Failures to accept connections of peers, or to get their events, because there was no
-    /// memory.
+    /// Failures to listen in a network namespace. Failures to accept connections of peers, or to
+    /// get their events, because there was no memory.
     ListenFailed => "tcp_listen_failed",
     /// Connections of peers that were dropped with messages, and requests to connect that were
     /// forgotten, because too many waited. Also connections with messages for a path that was not

@@ -76,22 +76,34 @@ use kernel::{
 /// Connections that TCP keeps until they are accepted, as on C RDS.
 const BACKLOG: c_int = 64;
 
-/// Number of accepted sockets that wait for their first header, or for their connection.
-const EMBRYOS: usize = 64;
+/// Numbers of what may wait.
+#[derive(Clone, Copy)]
+struct WaitingRoom {
+    /// Accepted sockets that wait for their first header, or for their connection.
+    embryos: usize,
+    /// Sockets with messages that wait for room for a connection, beside the embryos. So they do
+    /// not keep others from being accepted. TCP takes some 64 KiB for each, or what its settings
+    /// allow, and then makes it wait.
+    parked: usize,
+    /// Requests to connect that wait for room for a connection.
+    wakes: usize,
+}
+
+const INIT_ROOM: WaitingRoom = WaitingRoom {
+    embryos: 64,
+    parked: 256,
+    wakes: 256,
+};
+
+/// Room in each other namespace. Any user can make many of them.
+const OTHER_ROOM: WaitingRoom = WaitingRoom {
+    embryos: 16,
+    parked: 16,
+    wakes: 16,
+};
 
 /// Number of accepted sockets that one peer may have.
 const OF_PEER: usize = 8;
-
-/// Number of sockets with messages that wait for room for a connection, beside [`EMBRYOS`]. So they
-/// do not keep others from being accepted. TCP takes some 64 KiB for each, or what its settings
-/// allow, and then makes it wait.
-const PARKED: usize = 256;
-
-/// Number of requests to connect that wait for room for a connection.
-const WAKES: usize = 256;
-
-/// Originator of the connections that are made here.
-const ORIGIN: Option<UserId> = Some(UserId::PEERS);
 
 /// Sockets that one run of the work accepts.
 const BUDGET: usize = 64;
@@ -177,14 +189,17 @@ struct Waiting {
     wakes: KVec<ConnKey>,
     /// Memory for the beginning of a stream.
     beginning: KVec<u8>,
+    room: WaitingRoom,
 }
 
 impl Waiting {
-    fn new() -> Result<Self> {
+    fn new(room: WaitingRoom) -> Result<Self> {
+        let sockets = room.embryos.saturating_add(room.parked);
         Ok(Self {
-            embryos: KVec::with_capacity(EMBRYOS.saturating_add(PARKED), GFP_KERNEL)?,
-            wakes: KVec::with_capacity(WAKES, GFP_KERNEL)?,
+            embryos: KVec::with_capacity(sockets, GFP_KERNEL)?,
+            wakes: KVec::with_capacity(room.wakes, GFP_KERNEL)?,
             beginning: KVec::from_elem(0, tcp_stream::BEGINNING, GFP_KERNEL)?,
+            room,
         })
     }
 
@@ -198,7 +213,7 @@ impl Waiting {
 
     /// Returns `true` if no more sockets may be accepted.
     fn is_full(&self) -> bool {
-        self.embryos.len().saturating_sub(self.parked()) >= EMBRYOS
+        self.embryos.len().saturating_sub(self.parked()) >= self.room.embryos
     }
 }
 
@@ -252,6 +267,12 @@ impl TcpEvents for TcpAcceptor {
 impl TcpAcceptor {
     fn queue(self: &Arc<Self>) {
         self.transport.queue().enqueue::<_, 0>(self.clone());
+    }
+
+    /// Returns the originator of the connections that are made here. A user who has made the
+    /// namespace may also have all peers in it.
+    fn origin(&self) -> Option<UserId> {
+        Some(self.transport.net.owner().unwrap_or(UserId::PEERS))
     }
 
     /// Accepts what has connected, and looks at what has arrived.
@@ -338,7 +359,7 @@ impl TcpAcceptor {
             counters.inc(TcpCounter::ListenWoken);
             key.path = self.path_of(&key, peer.port).unwrap_or(0);
             if !waiting.wakes.contains(&key) && !self.wake(key) {
-                self.keep_wake(&mut waiting.wakes, key);
+                self.keep_wake(waiting, key);
             }
             return;
         }
@@ -382,7 +403,7 @@ impl TcpAcceptor {
     fn connection(&self, key: &ConnKey) -> Result<Arc<Connection>, NoConnection> {
         let memory = || Ok(self.transport.memory().clone());
         let first = ConnKey { path: 0, ..*key };
-        let first = self.node.connection(first, ORIGIN, memory)?;
+        let first = self.node.connection(first, self.origin(), memory)?;
         match key.path {
             0 => Ok(first),
             path => self.node.path(&first, path),
@@ -404,8 +425,9 @@ impl TcpAcceptor {
     }
 
     /// Keeps a request to connect, in place of the oldest one if there are too many.
-    fn keep_wake(&self, wakes: &mut KVec<ConnKey>, key: ConnKey) {
-        if wakes.len() >= WAKES {
+    fn keep_wake(&self, waiting: &mut Waiting, key: ConnKey) {
+        let Waiting { wakes, room, .. } = waiting;
+        if wakes.len() >= room.wakes {
             if let Ok(oldest) = wakes.remove(0) {
                 self.transport.lose(&oldest);
             }
@@ -417,7 +439,7 @@ impl TcpAcceptor {
 
     /// Repeats the requests to connect for which there is room now.
     fn wake_again(&self, wakes: &mut KVec<ConnKey>) {
-        wakes.retain(|key| !self.node.has_place(key, ORIGIN) || !self.wake(*key));
+        wakes.retain(|key| !self.node.has_place(key, self.origin()) || !self.wake(*key));
     }
 
     /// Decides about all embryos, in order.
@@ -425,7 +447,10 @@ impl TcpAcceptor {
         let now = time::monotonic_ns();
         let mut parked = waiting.parked();
         let Waiting {
-            embryos, beginning, ..
+            embryos,
+            beginning,
+            room,
+            ..
         } = waiting;
         let mut index = 0usize;
         while let Some((earlier, [embryo, ..])) = embryos.split_at_mut_checked(index) {
@@ -441,7 +466,7 @@ impl TcpAcceptor {
                 None => self.refuse_path(embryo, beginning),
             };
             match verdict {
-                Verdict::Park if embryo.is_parked || parked < PARKED => {
+                Verdict::Park if embryo.is_parked || parked < room.parked => {
                     parked = parked.saturating_add(usize::from(!embryo.is_parked));
                     embryo.is_parked = true;
                     index = index.saturating_add(1);
@@ -504,7 +529,7 @@ impl TcpAcceptor {
             Some(false) => return Verdict::Wait,
         }
         // Asked first, because each refusal of a connection is counted.
-        if embryo.is_parked && !self.node.has_place(&embryo.key, ORIGIN) {
+        if embryo.is_parked && !self.node.has_place(&embryo.key, self.origin()) {
             return Verdict::Park;
         }
         match self.connection(&embryo.key) {
@@ -551,7 +576,7 @@ impl TcpAcceptor {
 pub(crate) struct TcpListener(Arc<TcpAcceptor>);
 
 impl TcpListener {
-    /// Listens on all addresses.
+    /// Listens on all addresses of the transport's namespace.
     ///
     /// # Errors
     ///
@@ -563,9 +588,13 @@ impl TcpListener {
     /// May sleep.
     pub(crate) fn new(node: &Arc<Node>, transport: &Arc<Tcp>) -> Result<Self> {
         let (node, transport) = (node.clone(), transport.clone());
+        let room = match transport.net.id().is_init() {
+            true => INIT_ROOM,
+            false => OTHER_ROOM,
+        };
         let sockets = Sockets {
             listener: None,
-            waiting: Waiting::new()?,
+            waiting: Waiting::new(room)?,
         };
         let acceptor = Arc::pin_init(
             pin_init!(TcpAcceptor {
@@ -578,10 +607,11 @@ impl TcpListener {
             GFP_KERNEL,
         )?;
         let this = Self(acceptor);
-        let net = &this.0.transport.net;
+        let transport = &this.0.transport;
         let mut socket =
-            TcpSocket::listen(net, tcp_stream::PORT, BACKLOG).inspect_err(|error| {
-                pr_err!(
+            TcpSocket::listen(&transport.net, tcp_stream::PORT, BACKLOG).inspect_err(|error| {
+                transport.counters.inc(TcpCounter::ListenFailed);
+                pr_info_ratelimited!(
                     "cannot listen on TCP port {}: {:?}\n",
                     tcp_stream::PORT,
                     error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDS over TCP, in the initial network namespace.
+//! RDS over TCP, in each network namespace.
 //!
 //! # Operation
 //!

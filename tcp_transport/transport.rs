@@ -62,7 +62,10 @@ impl Transport for Tcp {
     }
 
     fn add_pools(&self, pool_usage: &mut PoolUsage) {
-        self.memory().add_to(pool_usage);
+        // All namespaces share the pools, and must not observe each other.
+        if self.net.id().is_init() {
+            self.memory().add_to(pool_usage);
+        }
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
@@ -70,7 +73,9 @@ impl Transport for Tcp {
     }
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
-        each(&"tcp", self.memory());
+        if self.net.id().is_init() {
+            each(&"tcp", self.memory());
+        }
     }
 
     fn lose_request(&self, key: &ConnKey) {

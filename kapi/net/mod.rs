@@ -44,7 +44,9 @@ pub(crate) use msghdr::{
 pub(crate) use netns::{
     Net,
     NetRef,
-    NetUse, //
+    NetUse,
+    Pernet,
+    PernetRegistration, //
 };
 pub(crate) use notify::{
     AddressWatch,

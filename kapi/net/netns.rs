@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Network namespaces: their identity, and calls of functions in them.
+//! Network namespaces: their identity, calls of functions in them, and their beginning and end.
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
 use crate::{
     bindings,
-    kapi::sync::Gate, //
+    kapi::{
+        sync::Gate,
+        task::UserId, //
+    }, //
 };
-use core::ptr::NonNull;
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::{
+    error::{
+        from_result,
+        to_result, //
+    },
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    types::ForeignOwnable, //
 };
 
 /// Identity of a network namespace.
@@ -68,6 +79,7 @@ impl Net {
 struct OpenNet {
     raw: NonNull<bindings::net>,
     id: Net,
+    owner: Option<UserId>,
     #[pin]
     gate: Gate,
 }
@@ -96,11 +108,15 @@ impl NetRef {
         let raw = NonNull::new(raw).ok_or(EINVAL)?;
         // SAFETY: By the caller's guarantee the namespace is alive.
         let id = unsafe { Net::from_raw(raw.as_ptr()) };
+        let none = UserId::PEERS.number();
+        // SAFETY: As above.
+        let owner = unsafe { bindings::rds_rust_net_owner(raw.as_ptr(), none) };
         // INVARIANT: The caller has promised that.
         let open = Arc::pin_init(
             pin_init!(OpenNet {
                 raw,
                 id,
+                owner: (owner != none).then_some(UserId::from_number(owner)),
                 gate <- Gate::new(),
             }),
             GFP_KERNEL,
@@ -129,6 +145,11 @@ impl NetRef {
         self.0.id
     }
 
+    /// Returns the user to whom resources of the namespace are charged. `None` if it is root's.
+    pub(crate) fn owner(&self) -> Option<UserId> {
+        self.0.owner
+    }
+
     /// Begins a use of the namespace. Returns `None` if it has ended.
     ///
     /// # Context
@@ -150,6 +171,11 @@ impl NetRef {
     /// Any context.
     pub(crate) fn try_use(&self) -> Result<NetUse> {
         self.enter().ok_or(ENODEV)
+    }
+
+    /// Ends the namespace: none can use it any more, and those that do have to leave first.
+    fn close(&self) {
+        self.0.gate.close();
     }
 }
 
@@ -173,5 +199,114 @@ impl Clone for NetUse {
 impl Drop for NetUse {
     fn drop(&mut self) {
         self.0.gate.leave();
+    }
+}
+
+/// Receiver of the beginning and the end of network namespaces.
+pub(crate) trait Pernet: Send + Sync + 'static {
+    /// Called for each namespace that exists, and for each new one before programs can use it.
+    ///
+    /// # Errors
+    ///
+    /// An error is that of the creation of the namespace, or of the registration.
+    ///
+    /// # Context
+    ///
+    /// Sleeps, with the lock of all registrations of namespaces held.
+    fn begin(&self, net: NetRef) -> Result;
+
+    /// Called when a namespace ends, for which [`Self::begin`] has succeeded. No program uses it
+    /// any more. The kernel then waits for each [`NetUse`] of it.
+    ///
+    /// # Context
+    ///
+    /// Sleeps, with the lock of all registrations of namespaces held.
+    fn end(&self, net: Net);
+}
+
+/// A registered [`Pernet`]. Dropping it ends all namespaces for the receiver, which sleeps.
+///
+/// # Invariants
+///
+/// The calls of `T` are registered, with the object of `_receiver` as their context.
+pub(crate) struct PernetRegistration<T: Pernet> {
+    _receiver: Arc<T>,
+    _calls: PhantomData<PernetCalls<T>>,
+}
+
+impl<T: Pernet> PernetRegistration<T> {
+    /// Registers a receiver.
+    ///
+    /// # Errors
+    ///
+    /// - `EBUSY` if there is another registration of the module.
+    /// - `ENOMEM`
+    /// - Those of [`Pernet::begin`].
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn new(receiver: Arc<T>) -> Result<Self> {
+        let calls = bindings::rds_pernet {
+            context: Arc::as_ptr(&receiver).cast_mut().cast(),
+            init: Some(PernetCalls::<T>::init),
+            exit: Some(PernetCalls::<T>::exit),
+        };
+        // SAFETY: The context is kept until `drop` has unregistered the calls.
+        to_result(unsafe { bindings::rds_rust_register_pernet(&calls) })?;
+        // INVARIANT: Registered just now.
+        Ok(Self {
+            _receiver: receiver,
+            _calls: PhantomData,
+        })
+    }
+}
+
+impl<T: Pernet> Drop for PernetRegistration<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the calls are registered.
+        unsafe { bindings::rds_rust_unregister_pernet() };
+    }
+}
+
+/// The C calls of a receiver.
+struct PernetCalls<T>(PhantomData<T>);
+
+impl<T: Pernet> PernetCalls<T> {
+    /// # Safety
+    ///
+    /// Only for the helpers, as `init` of a registration with a context of type `T`.
+    unsafe extern "C" fn init(
+        context: *mut c_void,
+        net: *mut bindings::net,
+        slot: *mut *mut c_void,
+    ) -> c_int {
+        // SAFETY: The context lives while it is registered.
+        let receiver = unsafe { &*context.cast::<T>() };
+        from_result(|| {
+            // SAFETY: The namespace begins, and `exit` closes the gate before it ends.
+            let net = unsafe { NetRef::new(net) }?;
+            if let Err(error) = receiver.begin(net.clone()) {
+                net.close();
+                return Err(error);
+            }
+            // SAFETY: The slot belongs to this registration, until `exit` has run.
+            unsafe { slot.write(net.0.into_foreign().cast()) };
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only for the helpers, as `exit` of a registration with a context of type `T`.
+    unsafe extern "C" fn exit(context: *mut c_void, slot: *mut *mut c_void) {
+        // SAFETY: The context lives while it is registered.
+        let receiver = unsafe { &*context.cast::<T>() };
+        // SAFETY: `init` has written the slot.
+        let open = unsafe { slot.read() };
+        // SAFETY: `init` has written this reference, which is taken once.
+        let net = NetRef(unsafe { Arc::<OpenNet>::from_foreign(open.cast()) });
+        receiver.end(net.id());
+        net.close();
     }
 }

@@ -75,10 +75,6 @@ impl Gate {
     /// # Context
     ///
     /// Sleeps.
-    #[cfg_attr(
-        not(rds_kunit),
-        expect(dead_code, reason = "the initial network namespace does not end")
-    )]
     pub(crate) fn close(&self) {
         if self.users.fetch_add(CLOSED, Full) == 0 {
             return;

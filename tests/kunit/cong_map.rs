@@ -9,6 +9,7 @@ mod suite {
     use crate::{
         cong::{
             MapKey,
+            MapRoom,
             NextRound,
             Registry,
             Remote, //
@@ -43,7 +44,7 @@ mod suite {
 
     #[test]
     fn the_same_address_on_another_link_has_a_map_of_its_own() -> Result {
-        let maps = Registry::new()?;
+        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
         let news = maps.mark(on_link(2), PORT, true)?;
         let told = [2, 3].map(|scope| is_full(&maps, scope));
         let other = maps.mark(on_link(3), PORT, true)?;
@@ -72,8 +73,25 @@ mod suite {
     }
 
     #[test]
+    fn maps_of_several_nodes_share_their_room() -> Result {
+        let room = MapRoom::new(2)?;
+        let [first, second] = [Registry::new(room.clone())?, Registry::new(room)?];
+        let marked = |maps: &Registry, scope| maps.mark(on_link(scope), PORT, true);
+        let taken = [marked(&first, 2), marked(&second, 2)];
+        let refused = [marked(&first, 3), marked(&second, 3)];
+        // A map that is there needs no more.
+        let cleared = first.mark(on_link(2), PORT, false);
+        drop(first);
+        let again = marked(&second, 3);
+        assert_eq!(taken, [Ok(true); 2]);
+        assert_eq!(refused, [Err(ENOMEM); 2]);
+        assert_eq!((cleared, again), (Ok(true), Ok(true)));
+        Ok(())
+    }
+
+    #[test]
     fn a_changed_map_is_sent_once() -> Result {
-        let maps = Registry::new()?;
+        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
         let none = maps.next_round(NOW) == NextRound::Done;
         maps.mark(on_link(2), PORT, true)?;
         maps.mark(on_link(2), PORT + 1, true)?;
@@ -96,7 +114,7 @@ mod suite {
     #[test]
     fn a_map_that_always_changes_waits_and_delays_no_other() -> Result {
         const MS: u64 = 1_000_000;
-        let maps = Registry::new()?;
+        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
         let mut sent = 0;
         while {
             maps.mark(on_link(2), PORT, sent % 2 == 0)?;
@@ -126,7 +144,7 @@ mod suite {
     #[test]
     fn maps_that_always_change_take_turns() -> Result {
         const ROUND: u64 = 2_000_000;
-        let maps = Registry::new()?;
+        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
         let mut sent = [0, 0];
         for round in 0..20u64 {
             for scope in [2, 3] {

@@ -25,6 +25,7 @@ mod packed;
 mod pool_dma;
 mod pool_sizes;
 mod print;
+mod quota;
 mod rdma;
 mod recv_pool;
 mod retry_timers;

@@ -13,6 +13,7 @@ use crate::{
         Link,
         NextStep,
         Node,
+        NodeLimits,
         Transport,
         Transports,
         Tunables,
@@ -197,14 +198,14 @@ pub(crate) fn node(
     per_peer: usize,
     idle_secs: u32,
 ) -> Result<Arc<Node>> {
-    let bounds = Bounds { all: 64, per_peer };
+    let limits = NodeLimits::of_one(Bounds { all: 64, per_peer })?;
     Node::new(
         NetRef::init()?,
         shared.clone(),
         transports.clone(),
         queue.clone(),
         Arc::new(Tunables::new(), GFP_KERNEL)?,
-        bounds,
+        limits,
         IdleTimeouts::new(idle_secs),
     )
 }

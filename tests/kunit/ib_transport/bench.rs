@@ -13,6 +13,7 @@ use crate::{
         Link,
         NextStep,
         Node,
+        NodeLimits,
         Transports, //
     },
     ib_transport::{
@@ -183,10 +184,10 @@ impl Bench {
             Transports::new().with(wire.clone()),
             workers.clone(),
             Arc::new(crate::conn::Tunables::new(), GFP_KERNEL)?,
-            Bounds {
+            NodeLimits::of_one(Bounds {
                 all: 10,
                 per_peer: 10,
-            },
+            })?,
             IdleTimeouts::new(0),
         )?;
         let member = ib.added(fake.device())?;

@@ -160,7 +160,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_rx_alloc_wait", Meaning::Event, "Pauses of reading because there was no memory."),
     ("tcp_tx_alloc_wait", Meaning::Event, "Frames that wait because there was no memory."),
     ("tcp_listen_woken", Meaning::Event, "Connections with which peers asked this node to connect."),
-    ("tcp_listen_failed", Meaning::Event, "Failures to accept connections of peers, or to get their events, because there was no memory."),
+    ("tcp_listen_failed", Meaning::Event, "Failures to listen in a network namespace. Failures to accept connections of peers, or to get their events, because there was no memory."),
     ("tcp_listen_lost", Meaning::Drop, "Connections of peers that were dropped with messages, and requests to connect that were forgotten, because too many waited. Also connections with messages for a path that was not accepted."),
     ("tcp_drain_lost", Meaning::Drop, "Bytes that a teardown has not received, though the local TCP has acknowledged them."),
     ("tcp_listen_no_path", Meaning::Drop, "Connections of peers for a path that was not accepted."),

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Limit on the connections of all network namespaces but the initial one, together.
+//!
+//! Any user can make such a namespace, and have both ends of a connection in his own. So there are
+//! the limits of a node once more, over all of these namespaces.
+
+use super::{
+    key::ConnKey,
+    table::{
+        Bounds,
+        ConnTable,
+        Full,
+        TableSlot, //
+    }, //
+};
+use crate::{
+    cong::MapRoom,
+    kapi::{
+        sync::{
+            new_spinlock_bh,
+            SpinLockBh, //
+        },
+        task::UserId, //
+    },
+    msg::PongBudget, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full as FullOrder,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+/// The connections of all network namespaces but the initial one. It has their keys only.
+#[pin_data]
+pub(crate) struct ConnQuota {
+    #[pin]
+    charged: SpinLockBh<ConnTable<()>>,
+}
+
+impl ConnQuota {
+    /// Creates a quota without connections.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(bounds: Bounds) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                charged <- new_spinlock_bh!(ConnTable::new(bounds), "ConnQuota::charged"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn has_room(&self, key: &ConnKey, user: UserId) -> Result<(), Full> {
+        self.charged.lock().has_room(key, Some(user))
+    }
+}
+
+/// Charge of one connection. Dropping it ends the charge.
+pub(super) struct QuotaCharge {
+    quota: Arc<ConnQuota>,
+    key: ConnKey,
+    user: UserId,
+    is_unanswered: Atomic<bool>,
+    is_charged: Atomic<bool>,
+}
+
+impl QuotaCharge {
+    /// Charges the connection, once.
+    ///
+    /// # Errors
+    ///
+    /// The limit that does not allow it.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt. The caller holds the lock of the node's connections, so
+    /// no other connection with this key is charged.
+    pub(super) fn charge(&self, place: TableSlot<()>) -> Result<(), Full> {
+        let mut charged = self.quota.charged.lock();
+        charged.insert(self.key, (), Some(self.user), place)?;
+        self.is_unanswered.store(true, Relaxed);
+        self.is_charged.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// Notes that the peer has answered.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn note_answer(&self) {
+        if self.is_unanswered.xchg(false, FullOrder) {
+            self.quota.charged.lock().note_answer(self.user);
+        }
+    }
+
+    /// Ends the charge.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn release(&self) {
+        if !self.is_charged.xchg(false, FullOrder) {
+            return;
+        }
+        self.note_answer();
+        let mut charged = self.quota.charged.lock();
+        charged.note_removed(self.user);
+        charged.remove(&self.key);
+    }
+
+    /// Returns `true` if unneeded connections should make room.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn is_near_limit(&self) -> bool {
+        self.quota.charged.lock().is_near_limit(&self.key)
+    }
+}
+
+impl Drop for QuotaCharge {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Limits of a node.
+#[derive(Clone)]
+pub(crate) struct NodeLimits {
+    /// Limits on connections.
+    pub(crate) bounds: Bounds,
+    /// Maximum number of receive positions of forgotten connections.
+    pub(crate) positions: usize,
+    /// Limit that the node shares with others.
+    pub(crate) quota: Option<Arc<ConnQuota>>,
+    /// Limit on answers to pings that wait for peers.
+    pub(crate) pongs: PongBudget,
+    /// Limit on the congestion maps of local addresses.
+    pub(crate) maps: MapRoom,
+}
+
+impl NodeLimits {
+    /// Creates the limits of a node that shares none with others.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn of_one(bounds: Bounds) -> Result<Self> {
+        Ok(Self {
+            bounds,
+            positions: bounds.all,
+            quota: None,
+            pongs: PongBudget::new()?,
+            maps: MapRoom::new(usize::MAX)?,
+        })
+    }
+}
+
+impl NodeLimits {
+    /// Returns what charges a connection of `user`, if there is a quota.
+    pub(super) fn charge_for(&self, key: ConnKey, user: Option<UserId>) -> Option<QuotaCharge> {
+        Some(QuotaCharge {
+            quota: self.quota.clone()?,
+            key,
+            user: user.unwrap_or(UserId::PEERS),
+            is_unanswered: Atomic::new(false),
+            is_charged: Atomic::new(false),
+        })
+    }
+
+    /// Checks that the quota, if there is one, allows another connection with this key.
+    ///
+    /// # Errors
+    ///
+    /// The limit that does not allow it.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
+        match &self.quota {
+            Some(quota) => quota.has_room(key, user.unwrap_or(UserId::PEERS)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network namespaces: the node of each, and its teardown.
+//!
+//! RDMA devices belong to the initial namespace, whose node the module makes when it is loaded.
+//! Any user can make other namespaces. Each has its settings from its beginning. With TCP one of
+//! root has its node and its listener from then on, too, all others from their first socket on. All
+//! of them together have limits.
+
+#![deny(unsafe_code)]
+
+use crate::{
+    cong::MapRoom,
+    conn::{
+        self,
+        Bounds,
+        ConnQuota,
+        Node,
+        NodeLimits,
+        Nodes,
+        Transports, //
+    },
+    ib_transport::Ib,
+    kapi::{
+        errno::Errno,
+        net::{
+            Net,
+            NetRef,
+            Pernet, //
+        },
+        sync::OwnedQueue,
+        sysctl::Directory, //
+    },
+    loop_transport::Loop,
+    msg::PongBudget,
+    proto::idle::IdleTimeouts,
+    socket::SharedState,
+    tcp_transport::{
+        Tcp,
+        TcpListener,
+        TcpShared,
+        TcpTunables, //
+    }, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// Maximum number of receive positions that a namespace keeps, except for the initial one.
+const MOST_POSITIONS: usize = 1024;
+
+/// Maximum number of congestion maps of all these namespaces together, 8 KiB each. Their users may
+/// have any number of addresses.
+const MOST_MAPS: usize = 4096;
+
+/// Ends all connections of a node when it is dropped.
+pub(crate) struct Connections(pub(crate) Arc<Node>);
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// State that all namespaces share, and from which their nodes are made.
+pub(crate) struct Common {
+    pub(crate) shared: Arc<SharedState>,
+    pub(crate) loopback: Arc<Loop>,
+    pub(crate) ib: Arc<Ib>,
+    pub(crate) tcp: Option<Arc<TcpShared>>,
+    pub(crate) bounds: Bounds,
+    pub(crate) idle_timeouts: IdleTimeouts,
+}
+
+/// The part of a namespace that its first socket makes. Fields are dropped in this order: callers
+/// before what they call.
+struct Active {
+    tcp: Option<Arc<Tcp>>,
+    /// `None` without TCP, if there was no memory, or if other software listens on the port.
+    listener: Option<TcpListener>,
+    connections: Connections,
+}
+
+impl Active {
+    /// Listens for peers, unless that is done. A failure is counted, and the next socket tries
+    /// again.
+    fn listen(&mut self) {
+        let Some(tcp) = self.tcp.as_ref().filter(|_| self.listener.is_none()) else {
+            return;
+        };
+        self.listener = TcpListener::new(&self.connections.0, tcp).ok();
+    }
+}
+
+/// A namespace that has not ended. Fields are dropped in this order: the drop is the teardown of
+/// the namespace.
+struct OpenNamespace {
+    _files: Directory<conn::Tunables>,
+    _tcp_files: Option<Directory<TcpTunables>>,
+    active: Option<Active>,
+}
+
+/// A network namespace other than the initial one.
+#[pin_data]
+struct Namespace {
+    net: NetRef,
+    tunables: Arc<conn::Tunables>,
+    tcp_tunables: Option<Arc<TcpTunables>>,
+    /// `None` when the namespace has ended.
+    #[pin]
+    open: Mutex<Option<OpenNamespace>>,
+}
+
+impl Namespace {
+    /// Creates a namespace without sockets.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    /// - `EEXIST` if a sysctl of the same name exists.
+    fn new(net: NetRef, has_tcp: bool) -> Result<Arc<Self>> {
+        let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
+        let tcp_tunables = match has_tcp {
+            true => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
+            false => None,
+        };
+        let tcp_files = match &tcp_tunables {
+            Some(tunables) => Some(Directory::new(&net, tunables.clone())?),
+            None => None,
+        };
+        let open = OpenNamespace {
+            _files: Directory::new(&net, tunables.clone())?,
+            _tcp_files: tcp_files,
+            active: None,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                net,
+                tunables,
+                tcp_tunables,
+                open <- new_mutex!(Some(open), "Namespace::open"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the node, which it makes for the first socket.
+    ///
+    /// # Errors
+    ///
+    /// - `ENETDOWN` if the namespace has ended.
+    /// - `ENOMEM`
+    fn node(&self, others: &Others) -> Result<Arc<Node>> {
+        let mut guard = self.open.lock();
+        let open: &mut Option<OpenNamespace> = &mut guard;
+        let open = open.as_mut().ok_or(Errno::NetDown)?;
+        let active = match &mut open.active {
+            Some(active) => active,
+            none => none.insert(self.activate(others)?),
+        };
+        active.listen();
+        Ok(active.connections.0.clone())
+    }
+
+    /// Creates what sockets need.
+    fn activate(&self, others: &Others) -> Result<Active> {
+        let common = &others.common;
+        let mut transports = Transports::new()
+            .with(common.loopback.clone())
+            .without(common.ib.clone());
+        let tcp = match (&common.tcp, &self.tcp_tunables) {
+            (Some(shared), Some(tunables)) => {
+                Some(Tcp::new(shared, self.net.clone(), tunables.clone())?)
+            }
+            _ => None,
+        };
+        if let Some(tcp) = &tcp {
+            transports = transports.with(tcp.clone());
+        }
+        let node = Node::new(
+            self.net.clone(),
+            common.shared.clone(),
+            transports,
+            others.workers.clone(),
+            self.tunables.clone(),
+            others.limits.clone(),
+            common.idle_timeouts,
+        )?;
+        Ok(Active {
+            tcp,
+            listener: None,
+            connections: Connections(node),
+        })
+    }
+
+    /// Returns the node, if there is one.
+    fn active_node(&self) -> Option<Arc<Node>> {
+        let open = self.open.lock();
+        let active = open.as_ref()?.active.as_ref()?;
+        Some(active.connections.0.clone())
+    }
+}
+
+/// The network namespaces other than the initial one.
+#[pin_data]
+pub(crate) struct Others {
+    common: Common,
+    /// Runs the workers of all their connections. Those of RDMA may wait for their peers, and must
+    /// not delay the end of a namespace.
+    workers: Arc<OwnedQueue>,
+    limits: NodeLimits,
+    #[pin]
+    all: Mutex<RBTree<Net, Arc<Namespace>>>,
+}
+
+impl Others {
+    /// Creates an empty set.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(common: Common) -> Result<Arc<Self>> {
+        // The initial namespace has all of its limit in any case.
+        let bounds = Bounds {
+            all: common.bounds.all / 2,
+            per_peer: common.bounds.per_peer,
+        };
+        let limits = NodeLimits {
+            bounds,
+            positions: bounds.all.min(MOST_POSITIONS),
+            quota: Some(ConnQuota::new(bounds)?),
+            pongs: PongBudget::new()?,
+            maps: MapRoom::new(MOST_MAPS)?,
+        };
+        let workers = Arc::new(OwnedQueue::new(c"rds_netns")?, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                common,
+                workers,
+                limits,
+                all <- new_mutex!(RBTree::new(), "Others::all"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the namespaces that have not ended.
+    fn namespaces(&self) -> Result<KVec<Arc<Namespace>>> {
+        let mut found = KVec::new();
+        for namespace in self.all.lock().values() {
+            found.push(namespace.clone(), GFP_KERNEL)?;
+        }
+        Ok(found)
+    }
+}
+
+impl Pernet for Others {
+    fn begin(&self, net: NetRef) -> Result {
+        let id = net.id();
+        if id.is_init() {
+            return Ok(());
+        }
+        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let is_of_root = net.owner().is_none();
+        let namespace = Namespace::new(net, self.common.tcp.is_some())?;
+        // Peers may connect before there is a socket, as with C RDS. Users get nothing unasked.
+        if is_of_root && self.common.tcp.is_some() {
+            namespace.node(self)?;
+        }
+        let node = place.into_node(id, namespace);
+        drop(self.all.lock().insert(node));
+        Ok(())
+    }
+
+    fn end(&self, net: Net) {
+        let gone = self.all.lock().remove(&net);
+        let open = gone.and_then(|namespace| namespace.open.lock().take());
+        // Without the lock, which code that the teardown waits for may want.
+        drop(open);
+    }
+}
+
+/// The nodes of all network namespaces.
+pub(crate) struct AllNodes {
+    pub(crate) init: Arc<Node>,
+    pub(crate) others: Arc<Others>,
+}
+
+impl Nodes for AllNodes {
+    fn of(&self, net: Net) -> Result<Arc<Node>> {
+        if net.is_init() {
+            return Ok(self.init.clone());
+        }
+        let found = self.others.all.lock().get(&net).cloned();
+        found.ok_or(Errno::NetDown)?.node(&self.others)
+    }
+
+    fn all(&self) -> Result<KVec<Arc<Node>>> {
+        let mut nodes = KVec::new();
+        nodes.push(self.init.clone(), GFP_KERNEL)?;
+        for namespace in self.others.namespaces()? {
+            if let Some(node) = namespace.active_node() {
+                nodes.push(node, GFP_KERNEL)?;
+            }
+        }
+        Ok(nodes)
+    }
+}
