@@ -34,3 +34,15 @@ def test_kernel_selftest_of_getsockopt(node, selftests):
     result = must(node.run([program], check=False))
     passed, skipped = (int(re.search(rf"{x}:(\d+)", result.out)[1]) for x in ("pass", "skip"))
     assert passed >= 7 and not skipped, str(result)
+
+
+# The test makes two network namespaces, which are its nodes.
+@pytest.mark.kinds("rxe")
+@pytest.mark.impls("rust")
+@pytest.mark.long
+def test_kernel_selftest_over_tcp(node, selftests, load):
+    load("tcp=1")
+    result = node.run(["python3", f"{selftests}/rds/test.py", "--transport", "tcp"], check=False,
+                      env={"PYTHONPATH": selftests}, timeout=900)
+    assert result.status == 0, str(result)[-3000:]
+    assert "ok 1 rds selftest tcp" in result.out, result.out[-3000:]

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RDS over TCP and within the node in network namespaces, and the end of these.
+
+The namespaces of a machine are its nodes, with veth pairs between them.
+"""
+
+import json
+
+import pytest
+from probes import TRACING
+from traffic import Streams, counters, exchange, messages, ping, wait_for, wait_until
+
+pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+
+LOOP = "127.0.0.1"
+# The end of a namespace after the kernel has called those of all others.
+LAST = "sysctl_core_net_exit"
+SETTINGS = "/proc/sys/net/rds"
+
+
+class Space:
+    """A network namespace, with the methods of a node that tests of traffic use."""
+
+    def __init__(self, node, name):
+        self.node, self.name = node, name
+        node.run(f"ip netns add {name} && ip -n {name} link set lo up")
+
+    def _inside(self, command):
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+        return ["ip", "netns", "exec", self.name, *argv]
+
+    def start(self, command, user=None, **kwargs):
+        """Starts a command as root: only root may enter the namespace."""
+        return self.node.start(self._inside(command), **kwargs)
+
+    def run(self, command, check=True, user=None, **kwargs):
+        return self.node.run(self._inside(command), check=check, **kwargs)
+
+    def delete(self):
+        self.node.run(f"ip netns del {self.name}")
+
+
+class Spaces:
+    """Namespaces, and how many of them have ended."""
+
+    def __init__(self, node):
+        self.node, self.made = node, []
+        self.cd = f"cd {TRACING} &&"
+        node.run(f"{self.cd} echo 'p:rds_netns/gone {LAST}' >>kprobe_events && echo 1 >events/rds_netns/gone/enable")
+
+    def gone(self):
+        found = self.node.run(f"cat {TRACING}/kprobe_profile").out.split()
+        return int(found[found.index("gone") + 1])
+
+    def await_gone(self, *spaces):
+        """Deletes namespaces, and waits until the kernel has ended them."""
+        before = self.gone()
+        for space in spaces:
+            space.delete()
+        self.made = [x for x in self.made if x not in spaces]
+        wait_until(lambda: self.gone() == before + len(spaces), lambda: f"{self.gone() - before} of {len(spaces)}")
+
+    def make(self, *names):
+        made = [Space(self.node, x) for x in names]
+        self.made += made
+        return made
+
+    def join(self, left, right, network=80):
+        """Joins two namespaces by a wire. Returns their addresses, the lower one first."""
+        near, far = f"v-{left.name}", f"v-{right.name}"
+        self.node.run(f"ip link add {near} netns {left.name} type veth peer name {far} netns {right.name}")
+        hosts = []
+        for space, netdev, number in ((left, near, 1), (right, far, 2)):
+            host = f"10.{network}.0.{number}"
+            self.node.run(f"ip -n {space.name} addr add {host}/24 dev {netdev} && "
+                          f"ip -n {space.name} addr add fd{network}::{number}/64 dev {netdev} nodad && "
+                          f"ip -n {space.name} link set {netdev} up")
+            hosts.append(host)
+        return hosts
+
+    def pair(self):
+        left, right = self.make("left", "right")
+        return list(zip((left, right), self.join(left, right)))
+
+    def close(self):
+        self.node.stop_all()
+        for space in self.made:
+            space.delete()
+        self.node.run(f"{self.cd} echo 0 >events/rds_netns/enable; echo -:rds_netns/gone >>kprobe_events")
+
+
+@pytest.fixture
+def spaces(node, load):
+    """The module with TCP, and a maker of namespaces."""
+    load("tcp=1")
+    made = Spaces(node)
+    yield made
+    made.close()
+
+
+def lose_all(space, netdev):
+    """Loses all packets that go out through a network device of a namespace."""
+    space.run(f"tc qdisc add dev {netdev} root netem loss 100%")
+
+
+def setting(space, name, value=None):
+    if value is not None:
+        space.run(f"echo {value} >{SETTINGS}/{name}")
+    return int(space.run(f"cat {SETTINGS}/{name}").out)
+
+
+def test_ping_both_ways(spaces, tools):
+    ends = spaces.pair()
+    for (space, own), (_, peer) in (ends, ends[::-1]):
+        ping(tools, space, peer, own)
+
+
+@pytest.mark.parametrize("version", (4, pytest.param(6, marks=pytest.mark.long("debug"))))
+def test_streams(spaces, tools, flavor, version):
+    (left, _), (right, _) = ends = spaces.pair()
+    if version == 6:
+        ends = [(left, "fd80::1"), (right, "fd80::2")]
+    exchange(tools, *ends, count=messages(flavor, 400), sockets=4)
+
+
+def test_loop(spaces, tools, flavor):
+    """Messages of a namespace to itself need no listener and no device."""
+    (space, host), _ = spaces.pair()
+    for address in (LOOP, host):
+        ping(tools, space, address, address)
+        exchange(tools, (space, address), (space, address), count=messages(flavor, 200))
+
+
+def test_apart(spaces, node, tools, guest):
+    """Namespaces see neither connections, counters nor settings of each other."""
+    (left, host), (right, peer) = spaces.pair()
+    third, = spaces.make("third")
+    usual = {x.name: counters(x, guest) for x in (third, node)}
+    ping(tools, left, peer, host)
+    seen = counters(left, guest)
+    assert seen["send_queued"] >= 3 and seen["tcp_data_ready_calls"] > 0, seen
+    assert counters(right, guest)["recv_ping"] >= 3
+    # All have the same counters, in the same order.
+    assert list(seen) == list(usual["third"]) == list(usual[node.name])
+    for other in (third, node):
+        now = counters(other, guest)
+        # The counters of pools are those of the machine, which only the initial namespace shows.
+        rose = {x for x in now if now[x] != usual[other.name][x] and "pool" not in x and x != "ib_rx_total_frags"}
+        assert not rose, (other.name, rose)
+    program = "import info; print(__import__('json').dumps(info.rows(info.CONNECTIONS, False)))"
+    for space, count in ((left, 1), (right, 1), (third, 0), (node, 0)):
+        found = json.loads(space.run(["env", f"PYTHONPATH={guest}", "python3", "-c", program]).out)
+        assert len(found) == count, (space.name, found)
+    assert setting(left, "ping_enable", 0) == 0
+    assert setting(left, "tcp/rds_tcp_rcvbuf", 10000) == 10000
+    for other in (right, third, node):
+        assert (setting(other, "ping_enable"), setting(other, "tcp/rds_tcp_rcvbuf")) == (1, 0), other.name
+    # Those of devices are of the machine.
+    assert left.run(f"ls {SETTINGS}/ib", check=False).status != 0
+
+
+def test_ports_apart(spaces, guest):
+    """Sockets of two namespaces have the same address and port."""
+    bound = ("import rds, sys; s = rds.Sock(('10.80.0.1', 4000)); print(s.transport(), flush=True); sys.stdin.read()")
+    (left, _), (right, _) = spaces.pair()
+    right.run("ip addr add 10.80.0.1/32 dev lo")
+    held = [x.start(["env", f"PYTHONPATH={guest}", "python3", "-c", bound]) for x in (left, right)]
+    for process in held:
+        process.expect("^tcp$")
+    for process in held:
+        process.finish()
+
+
+def test_end_under_traffic(spaces, node, tools, guest):
+    """A namespace ends while messages for it and from it are on their way."""
+    (left, _), (right, _) = ends = spaces.pair()
+    streams = Streams(tools, *ends, count=1_000_000, sockets=4)
+    wait_for(right, guest, lambda now: now["recv_delivered"] > 100)
+    streams.ends[1].stop()
+    spaces.await_gone(right)
+    assert streams.ends[0].running()
+    streams.ends[0].stop()
+    # The wire went with the namespace. Another one has the address now.
+    right, = spaces.make("right")
+    hosts = spaces.join(left, right)
+    ping(tools, left, hosts[1], hosts[0])
+
+
+def test_both_of_two_end(spaces, tools):
+    """Two namespaces with a connection between them do not keep each other."""
+    (left, host), (right, peer) = spaces.pair()
+    ping(tools, left, peer, host)
+    spaces.await_gone(left, right)
+
+
+# A program with a socket at the first address, and 20 messages to the second one.
+SEND = """
+import rds, socket, sys
+s = rds.Sock((sys.argv[1], 0))
+for _ in range(20):
+    s.send(bytes(1000), (sys.argv[2], 4000), socket.MSG_DONTWAIT)
+print("sent", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("state", ("syn-sent", "syn-recv", "established"))
+def test_end_half_open(spaces, tools, guest, state):
+    """A namespace ends while its peer answers nothing: to a request to connect, to an answer to one,
+    and to data."""
+    (left, host), (right, peer) = spaces.pair()
+    if state == "established":
+        ping(tools, left, peer, host)
+    # So that each knows the link address of the other one.
+    left.run(["ping", "-c", 1, "-W", 60, peer])
+    # The left node has the lower address, so the connection of the right one only wakes it up.
+    sender, source, target, mute = (right, peer, host, left) if state == "syn-recv" else (left, host, peer, right)
+    lose_all(mute, f"v-{mute.name}")
+    program = sender.start(["env", f"PYTHONPATH={guest}", "python3", "-c", SEND, source, target])
+    program.expect("^sent$")
+
+    def sockets():
+        """Returns the sockets of the left namespace in the state, with bytes on their way if it is up."""
+        lines = left.run(f"ss -Htn state {state} '( sport = :16385 or dport = :16385 )'").out.splitlines()
+        return [x for x in lines if state != "established" or int(x.split()[1]) > 0]
+
+    wait_until(sockets, lambda: left.run("ss -tan").out)
+    program.stop()
+    spaces.await_gone(left)
+    spaces.await_gone(right)
+
+
+def test_end_with_writers_of_settings(spaces, node, guest):
+    """Programs of another namespace have the files of the settings open, and write them meanwhile."""
+    (left, _), (right, _) = spaces.pair()
+    writers = [node.start(["python3", guest / "netns_settings.py", f"/run/netns/{x.name}"]) for x in (left, right)]
+    for writer in writers:
+        writer.expect("^writing$")
+    spaces.await_gone(left, right)
+    for writer in writers:
+        # The files have gone, too.
+        assert writer.wait(60).out.split()[-1] == "ENOENT", writer.out
+
+
+def test_unload_and_load(spaces, node, tools, load):
+    """Namespaces outlive the module, and have RDS again when it is loaded."""
+    ends = (left, host), (right, peer) = spaces.pair()
+    ping(tools, left, peer, host)
+    load("tcp=1")
+    ping(tools, left, peer, host)
+    exchange(tools, *ends, count=20)
+    load()
+    assert left.run(f"ls {SETTINGS}/tcp", check=False).status != 0
+    ping(tools, left, LOOP, LOOP)
+
+
+def test_limits_of_all(spaces, node, guest, load):
+    """A user may have as many connections in all namespaces as in one, and the initial one has its own."""
+    load("tcp=1", "max_conns=256")
+    ends = spaces.pair()
+
+    def strangers(where, host):
+        program = where.start(["python3", guest / "limits.py", "strangers", host, 100])
+        program.expect("^{")
+        return json.loads(program.out), program
+
+    for space, host in ends:
+        space.run(f"ip route add 10.77.0.0/16 dev v-{space.name}")
+    # All of these namespaces have half of the limit, and one user half of that.
+    (first, held), (second, also) = [strangers(*x) for x in ends]
+    assert first == {"ok": 64, "ENOMEM": 36}
+    assert second == {"ENOMEM": 100}
+    for program in (held, also):
+        program.stop()
+
+
+def test_namespace_of_a_user(node, guest, spaces):
+    """A user's own namespace has no listener before its first socket."""
+    told = json.loads(node.run(["python3", guest / "netns_user.py"]).out)
+    assert told == {"before": [], "after": ["16385"], "transport": "tcp"}, told
