@@ -5,6 +5,7 @@
 #include <linux/ipv6.h>
 #include <linux/string.h>
 #include <linux/tcp.h>
+#include <linux/user_namespace.h>
 #include <net/ip.h>
 #include <net/ipv6.h>
 #include <net/net_namespace.h>
@@ -63,11 +64,22 @@ static void write_space(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
+/* Bytes of a buffer in a namespace of a user, unless the settings say otherwise. */
+#define USER_BUFFER (256 << 10)
+
+/* Any user can be the administrator of a namespace, but not of the initial user namespace. */
+static bool is_of_user(const struct sock *sk)
+{
+	return sock_net(sk)->user_ns != &init_user_ns;
+}
+
 /**
  * rds_rust_tcp_create() - create a TCP socket
  * @net: its network namespace
  * @v6: whether its family is IPv6
  * @out: the socket, which does not keep the namespace from ending
+ *
+ * Its memory, and that of the sockets that it accepts, is limited in a namespace of a user.
  *
  * Return: 0 or an error.
  */
@@ -76,12 +88,19 @@ int rds_rust_tcp_create(struct net *net, bool v6, struct socket **out)
 	struct socket *sock;
 	int error;
 
+	/* Without it the kernel would look for a module, under the lock of all namespaces. */
+	if (v6 && !ipv6_mod_enabled())
+		return -EAFNOSUPPORT;
 	error = sock_create_kern(net, v6 ? PF_INET6 : PF_INET, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (error)
 		return error;
 	WRITE_ONCE(stock_data_ready, READ_ONCE(sock->sk->sk_data_ready));
 	WRITE_ONCE(stock_write_space, READ_ONCE(sock->sk->sk_write_space));
 	WRITE_ONCE(stock_state_change, READ_ONCE(sock->sk->sk_state_change));
+	/* As net.core.bypass_prot_mem of the namespace may say otherwise. */
+	if (is_of_user(sock->sk))
+		sock->sk->sk_bypass_prot_mem = 0;
+	rds_rust_tcp_set_buffers(sock, 0, 0);
 	*out = sock;
 	return 0;
 }
@@ -113,16 +132,16 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_ret
  * @send: bytes of its send buffer, or 0 if TCP chooses the size
  * @receive: the same of its receive buffer
  *
- * Outside of the initial namespace the sizes are limited as those of programs are: any user can be
- * the administrator of a namespace.
+ * In a namespace of a user the sizes are fixed, and limited as those of programs are. Otherwise its
+ * settings net.ipv4.tcp_rmem and tcp_wmem, which he may change, would be the limits.
  */
 void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive)
 {
 	struct sock *sk = sock->sk;
 
-	if (!net_eq(sock_net(sk), &init_net)) {
-		send = min_t(u32, send, READ_ONCE(sysctl_wmem_max));
-		receive = min_t(u32, receive, READ_ONCE(sysctl_rmem_max));
+	if (is_of_user(sk)) {
+		send = min_t(u32, send ?: USER_BUFFER, READ_ONCE(sysctl_wmem_max));
+		receive = min_t(u32, receive ?: USER_BUFFER, READ_ONCE(sysctl_rmem_max));
 	}
 	lock_sock(sk);
 	if (send) {
