@@ -56,11 +56,14 @@ use kernel::{
 };
 
 /// Maximum number of receive positions that a namespace keeps, except for the initial one.
-const MOST_POSITIONS: usize = 1024;
+const MOST_POSITIONS: usize = 256;
 
 /// Maximum number of congestion maps of all these namespaces together, 8 KiB each. Their users may
 /// have any number of addresses.
 const MOST_MAPS: usize = 4096;
+
+/// Maximum number of these maps that one namespace has.
+const MOST_MAPS_OF_ONE: usize = 256;
 
 /// Ends all connections of a node when it is dropped.
 pub(crate) struct Connections(pub(crate) Arc<Node>);
@@ -128,9 +131,9 @@ impl Namespace {
     /// - `ENOMEM`
     /// - `EEXIST` if a sysctl of the same name exists.
     fn new(net: NetRef, has_tcp: bool) -> Result<Arc<Self>> {
-        let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
+        let tunables = Arc::new(conn::Tunables::of_other(), GFP_KERNEL_ACCOUNT)?;
         let tcp_tunables = match has_tcp {
-            true => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
+            true => Some(Arc::new(TcpTunables::new(), GFP_KERNEL_ACCOUNT)?),
             false => None,
         };
         let tcp_files = match &tcp_tunables {
@@ -149,7 +152,7 @@ impl Namespace {
                 tcp_tunables,
                 open <- new_mutex!(Some(open), "Namespace::open"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -243,7 +246,7 @@ impl Others {
             positions: bounds.all.min(MOST_POSITIONS),
             quota: Some(ConnQuota::new(bounds)?),
             pongs: PongBudget::new()?,
-            maps: MapRoom::new(MOST_MAPS)?,
+            maps: MapRoom::new(MOST_MAPS, MOST_MAPS_OF_ONE)?,
         };
         let workers = Arc::new(OwnedQueue::new(c"rds_netns")?, GFP_KERNEL)?;
         Arc::pin_init(

@@ -163,7 +163,8 @@ u32 rds_rust_random_u32(void)
 
 u64 __percpu *rds_rust_alloc_percpu_u64(size_t count)
 {
-	return __alloc_percpu(array_size(count, sizeof(u64)), __alignof__(u64));
+	return __alloc_percpu_gfp(array_size(count, sizeof(u64)), __alignof__(u64),
+				  GFP_KERNEL_ACCOUNT);
 }
 
 void rds_rust_free_percpu_u64(u64 __percpu *counters)

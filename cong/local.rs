@@ -33,6 +33,8 @@ type Bits = [u64; cong_bits::WORDS];
 struct Map {
     key: MapKey,
     bits: KBox<Bits>,
+    /// Number of full ports.
+    full: u32,
     /// The map has changed since its last round to all peers began.
     changed: bool,
     /// Number of rounds in progress.
@@ -50,7 +52,18 @@ impl Map {
             cong_bits::clear(&mut self.bits, port)
         };
         self.changed |= changes;
+        self.full = match (changes, full) {
+            (false, _) => self.full,
+            (true, true) => self.full.saturating_add(1),
+            (true, false) => self.full.saturating_sub(1),
+        };
         changes
+    }
+
+    /// Returns `true` if no port is full, all peers know that, and the next round need not wait.
+    /// So the map says no more than none would.
+    fn is_unneeded(&self, now: u64) -> bool {
+        self.full == 0 && !self.changed && self.rounds == 0 && self.pace.wait(now) == 0
     }
 
     /// Begins a round, unless the map has not changed or has to wait.
@@ -89,10 +102,11 @@ pub(crate) struct MapKey {
 pub(crate) struct MapRoom {
     used: Arc<Atomic<usize>>,
     most: usize,
+    most_of_one: usize,
 }
 
 impl MapRoom {
-    /// Creates room for `most` maps.
+    /// Creates room for `most` maps, of which one registry may have `most_of_one`.
     ///
     /// # Errors
     ///
@@ -101,9 +115,13 @@ impl MapRoom {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(most: usize) -> Result<Self> {
+    pub(crate) fn new(most: usize, most_of_one: usize) -> Result<Self> {
         let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        Ok(Self { used, most })
+        Ok(Self {
+            used,
+            most,
+            most_of_one,
+        })
     }
 
     /// Takes the room of a map.
@@ -153,7 +171,9 @@ impl Registry {
         })
     }
 
-    /// Marks a port as full or not full. Returns `true` if that changes its state.
+    /// Marks a port as full or not full. Returns `true` if that changes its state. A new address
+    /// may take over the map of one that does not need it. `now` is a monotonic time in
+    /// nanoseconds.
     ///
     /// # Errors
     ///
@@ -162,12 +182,22 @@ impl Registry {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn mark(&self, key: MapKey, port: u16, full: bool) -> Result<bool> {
-        if let Some(map) = find(&mut self.maps.lock(), key) {
+    pub(crate) fn mark(&self, key: MapKey, port: u16, full: bool, now: u64) -> Result<bool> {
+        let mut maps = self.maps.lock();
+        if let Some(map) = find(&mut maps, key) {
             return Ok(map.mark(port, full));
         }
         if !full {
             return Ok(false);
+        }
+        if let Some(map) = maps.iter_mut().find(|map| map.is_unneeded(now)) {
+            map.key = key;
+            return Ok(map.mark(port, full));
+        }
+        let has_room = maps.len() < self.room.most_of_one;
+        drop(maps);
+        if !has_room {
+            return Err(ENOMEM);
         }
         let place = self.room.take()?;
         let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
@@ -175,6 +205,7 @@ impl Registry {
         let map = Map {
             key,
             bits,
+            full: 0,
             changed: false,
             rounds: 0,
             pace: MapPace::new(),

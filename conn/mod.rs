@@ -31,6 +31,7 @@ mod retry_timers;
 mod send;
 mod send_token;
 mod table;
+mod table_user;
 mod transport;
 mod transports;
 mod tunables;

@@ -8,22 +8,29 @@
 use super::{
     key::ConnKey,
     table::{
+        AttemptGroup,
         Bounds,
         ConnTable,
         Full,
         TableSlot, //
-    }, //
+    },
+    table_user::TableUser, //
 };
 use crate::{
     cong::MapRoom,
     kapi::{
+        net::Net,
         sync::{
             new_spinlock_bh,
             SpinLockBh, //
         },
         task::UserId, //
     },
-    msg::PongBudget, //
+    msg::PongBudget,
+    proto::attempts::{
+        AttemptKind,
+        AttemptPlace, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -37,11 +44,34 @@ use kernel::{
     }, //
 };
 
+/// A user, or the peers of one network namespace. Anybody can be a peer, so those of a namespace do
+/// not take the share of another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct QuotaUser {
+    user: UserId,
+    peers_of: Option<Net>,
+}
+
+impl QuotaUser {
+    /// Returns the one who is charged for a connection of a program of `user`, or else of a peer.
+    fn of(key: &ConnKey, user: Option<UserId>) -> Self {
+        let user = user.unwrap_or(UserId::PEERS);
+        let peers_of = user.is_peers().then_some(key.net);
+        Self { user, peers_of }
+    }
+}
+
+impl TableUser for QuotaUser {
+    fn is_peers(self) -> bool {
+        false
+    }
+}
+
 /// The connections of all network namespaces but the initial one. It has their keys only.
 #[pin_data]
 pub(crate) struct ConnQuota {
     #[pin]
-    charged: SpinLockBh<ConnTable<()>>,
+    charged: SpinLockBh<ConnTable<(), QuotaUser>>,
 }
 
 impl ConnQuota {
@@ -63,16 +93,25 @@ impl ConnQuota {
         )
     }
 
-    fn has_room(&self, key: &ConnKey, user: UserId) -> Result<(), Full> {
-        self.charged.lock().has_room(key, Some(user))
+    fn has_room(&self, key: &ConnKey, user: QuotaUser) -> Result<(), Full> {
+        let room = self.charged.lock().has_room(key, Some(user));
+        room.map_err(of_others)
+    }
+}
+
+/// Converts a limit of the table to that of the quota.
+fn of_others(full: Full) -> Full {
+    match full {
+        Full::All(bound) => Full::Others(bound),
+        full => full,
     }
 }
 
 /// Charge of one connection. Dropping it ends the charge.
-pub(super) struct QuotaCharge {
+pub(crate) struct QuotaCharge {
     quota: Arc<ConnQuota>,
     key: ConnKey,
-    user: UserId,
+    user: QuotaUser,
     is_unanswered: Atomic<bool>,
     is_charged: Atomic<bool>,
 }
@@ -88,9 +127,10 @@ impl QuotaCharge {
     ///
     /// Any context except hard interrupt. The caller holds the lock of the node's connections, so
     /// no other connection with this key is charged.
-    pub(super) fn charge(&self, place: TableSlot<()>) -> Result<(), Full> {
+    pub(crate) fn charge(&self, place: TableSlot<(), QuotaUser>) -> Result<(), Full> {
         let mut charged = self.quota.charged.lock();
-        charged.insert(self.key, (), Some(self.user), place)?;
+        let inserted = charged.insert(self.key, (), Some(self.user), place);
+        inserted.map_err(of_others)?;
         self.is_unanswered.store(true, Relaxed);
         self.is_charged.store(true, Relaxed);
         Ok(())
@@ -105,6 +145,35 @@ impl QuotaCharge {
         if self.is_unanswered.xchg(false, FullOrder) {
             self.quota.charged.lock().note_answer(self.user);
         }
+    }
+
+    /// Begins an attempt to connect, for a program or in a namespace of a user. Returns its place,
+    /// which the caller gives to [`Self::end_attempt`]. `None` if nobody's attempts are counted.
+    ///
+    /// # Errors
+    ///
+    /// Returns the delay in milliseconds after which to try again, if the user may not have another
+    /// attempt now.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn begin_attempt(&self, kind: AttemptKind) -> Result<Option<AttemptPlace>, u32> {
+        if self.user.user.is_peers() {
+            return Ok(None);
+        }
+        let group = AttemptGroup::User(self.user);
+        self.quota.charged.lock().begin_attempt(group, kind)
+    }
+
+    /// Ends an attempt.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn end_attempt(&self, place: AttemptPlace) {
+        let group = AttemptGroup::User(self.user);
+        self.quota.charged.lock().end_attempt(group, place);
     }
 
     /// Ends the charge.
@@ -169,18 +238,18 @@ impl NodeLimits {
             positions: bounds.all,
             quota: None,
             pongs: PongBudget::new()?,
-            maps: MapRoom::new(usize::MAX)?,
+            maps: MapRoom::new(usize::MAX, usize::MAX)?,
         })
     }
 }
 
 impl NodeLimits {
     /// Returns what charges a connection of `user`, if there is a quota.
-    pub(super) fn charge_for(&self, key: ConnKey, user: Option<UserId>) -> Option<QuotaCharge> {
+    pub(crate) fn charge_for(&self, key: ConnKey, user: Option<UserId>) -> Option<QuotaCharge> {
         Some(QuotaCharge {
             quota: self.quota.clone()?,
             key,
-            user: user.unwrap_or(UserId::PEERS),
+            user: QuotaUser::of(&key, user),
             is_unanswered: Atomic::new(false),
             is_charged: Atomic::new(false),
         })
@@ -197,7 +266,7 @@ impl NodeLimits {
     /// Any context except hard interrupt.
     pub(super) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
         match &self.quota {
-            Some(quota) => quota.has_room(key, user.unwrap_or(UserId::PEERS)),
+            Some(quota) => quota.has_room(key, QuotaUser::of(key, user)),
             None => Ok(()),
         }
     }

@@ -2,9 +2,12 @@
 
 //! Table of a node's connections by key, and the limits on their number.
 
-use super::key::{
-    ConnKey,
-    ShownAddr, //
+use super::{
+    key::{
+        ConnKey,
+        ShownAddr, //
+    },
+    table_user::TableUser, //
 };
 use crate::{
     kapi::{
@@ -69,6 +72,8 @@ fn is_near(count: usize, bound: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     All(usize),
+    /// Number of connections of all network namespaces but the initial one.
+    Others(usize),
     Peer(Ipv6Addr, usize),
     /// Number of connections of one user's programs to peers that have never answered. All peers
     /// over TCP count as one user.
@@ -82,6 +87,10 @@ impl fmt::Display for Full {
         match self {
             Self::All(bound) => f.write_fmt(fmt!(
                 "this node has {} connections, raise max_conns to allow more",
+                bound
+            )),
+            Self::Others(bound) => f.write_fmt(fmt!(
+                "there are {} connections outside of the initial network namespace, raise max_conns to allow more",
                 bound
             )),
             Self::Peer(addr, bound) => f.write_fmt(fmt!(
@@ -120,17 +129,17 @@ impl PeerKey {
 }
 
 /// Preallocated memory for one entry.
-pub(crate) struct TableSlot<V> {
+pub(crate) struct TableSlot<V, U: TableUser = UserId> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
-    user: RBTreeNodeReservation<UserId, UserCounts>,
+    user: RBTreeNodeReservation<U, UserCounts>,
 }
 
 /// Connections whose attempts are limited together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptGroup {
+pub(crate) enum AttemptGroup<U = UserId> {
     /// Those of a user's programs to peers that have never answered.
-    User(UserId),
+    User(U),
     /// Those that only their peer may need, and whose peer has answered before.
     Peers,
     /// Those that only their peer may need, and whose peer has not answered. Anybody can make them.
@@ -159,7 +168,7 @@ impl UserCounts {
     }
 }
 
-impl<V> TableSlot<V> {
+impl<V, U: TableUser> TableSlot<V, U> {
     /// Allocates the memory.
     ///
     /// # Errors
@@ -202,11 +211,11 @@ fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `users` has three numbers for each user, if not all are 0. They are the entries added and not
 ///   removed, those whose peer has not answered, and the attempts begun and not ended.
-/// - `strangers` has these numbers for [`UserId::PEERS`], without attempts.
-pub(crate) struct ConnTable<V> {
+/// - `strangers` has these numbers for all peers as a [`TableUser`], without attempts.
+pub(crate) struct ConnTable<V, U: TableUser = UserId> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
-    users: RBTree<UserId, UserCounts>,
+    users: RBTree<U, UserCounts>,
     strangers: UserCounts,
     /// Attempts of [`AttemptGroup::Peers`] and [`AttemptGroup::Strangers`].
     for_peers: ForPeers,
@@ -215,7 +224,7 @@ pub(crate) struct ConnTable<V> {
     bounds: Bounds,
 }
 
-impl<V> ConnTable<V> {
+impl<V, U: TableUser> ConnTable<V, U> {
     /// Creates an empty table. Limits below 1 count as 1.
     pub(crate) fn new(bounds: Bounds) -> Self {
         // INVARIANT: Empty.
@@ -243,17 +252,17 @@ impl<V> ConnTable<V> {
         self.peers.get(&PeerKey::of(key)).copied().unwrap_or(0)
     }
 
-    fn counts_of(&self, user: UserId) -> Option<&UserCounts> {
-        match user {
-            UserId::PEERS => Some(&self.strangers),
-            user => self.users.get(&user),
+    fn counts_of(&self, user: U) -> Option<&UserCounts> {
+        match user.is_peers() {
+            true => Some(&self.strangers),
+            false => self.users.get(&user),
         }
     }
 
-    fn counts_of_mut(&mut self, user: UserId) -> Option<&mut UserCounts> {
-        match user {
-            UserId::PEERS => Some(&mut self.strangers),
-            user => self.users.get_mut(&user),
+    fn counts_of_mut(&mut self, user: U) -> Option<&mut UserCounts> {
+        match user.is_peers() {
+            true => Some(&mut self.strangers),
+            false => self.users.get_mut(&user),
         }
     }
 
@@ -267,7 +276,7 @@ impl<V> ConnTable<V> {
     /// and [`FEW`] in any case. So one user alone gets half of the room, and the next one half of
     /// the rest. With those to peers that have answered a user may have seven times as many as
     /// there is room left. So he leaves an eighth to others.
-    pub(crate) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
+    pub(crate) fn has_room(&self, key: &ConnKey, user: Option<U>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
         }
@@ -297,8 +306,8 @@ impl<V> ConnTable<V> {
         &mut self,
         key: ConnKey,
         value: V,
-        user: Option<UserId>,
-        place: TableSlot<V>,
+        user: Option<U>,
+        place: TableSlot<V, U>,
     ) -> Result<(), Full> {
         self.has_room(&key, user)?;
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
@@ -336,14 +345,14 @@ impl<V> ConnTable<V> {
 
     /// Notes that the peer of an entry added for `user` has answered for the first time, or that
     /// the entry was removed before that.
-    pub(crate) fn note_answer(&mut self, user: UserId) {
+    pub(crate) fn note_answer(&mut self, user: U) {
         self.change_counts(user, |counts| {
             counts.unanswered = counts.unanswered.saturating_sub(1);
         });
     }
 
     /// Notes that an entry added for `user` is removed.
-    pub(crate) fn note_removed(&mut self, user: UserId) {
+    pub(crate) fn note_removed(&mut self, user: U) {
         self.change_counts(user, |counts| {
             counts.all = counts.all.saturating_sub(1);
         });
@@ -354,7 +363,7 @@ impl<V> ConnTable<V> {
         self.strangers.unanswered >= MANY_STRANGERS
     }
 
-    fn for_peers_mut(&mut self, group: AttemptGroup) -> Option<&mut ForPeers> {
+    fn for_peers_mut(&mut self, group: AttemptGroup<U>) -> Option<&mut ForPeers> {
         match group {
             AttemptGroup::User(_) => None,
             AttemptGroup::Peers => Some(&mut self.for_peers),
@@ -363,7 +372,7 @@ impl<V> ConnTable<V> {
     }
 
     /// Notes that a connection waits until an attempt for its peer may begin, or no longer waits.
-    pub(crate) fn note_waiting(&mut self, group: AttemptGroup, waits: bool) {
+    pub(crate) fn note_waiting(&mut self, group: AttemptGroup<U>, waits: bool) {
         if let Some(ForPeers { waiting, .. }) = self.for_peers_mut(group) {
             *waiting = match waits {
                 true => waiting.saturating_add(1),
@@ -381,7 +390,7 @@ impl<V> ConnTable<V> {
     /// another attempt now.
     pub(crate) fn begin_attempt(
         &mut self,
-        group: AttemptGroup,
+        group: AttemptGroup<U>,
         kind: AttemptKind,
     ) -> Result<Option<AttemptPlace>, u32> {
         let counts = match group {
@@ -403,7 +412,7 @@ impl<V> ConnTable<V> {
     }
 
     /// Notes that an attempt has ended, whatever its result is.
-    pub(crate) fn end_attempt(&mut self, group: AttemptGroup, place: AttemptPlace) {
+    pub(crate) fn end_attempt(&mut self, group: AttemptGroup<U>, place: AttemptPlace) {
         match group {
             AttemptGroup::User(user) => {
                 self.change_counts(user, |counts| counts.attempts.end(place));
@@ -417,12 +426,12 @@ impl<V> ConnTable<V> {
     }
 
     /// Changes the counts of a user, and removes them if all are 0 afterwards.
-    fn change_counts(&mut self, user: UserId, change: impl FnOnce(&mut UserCounts)) {
+    fn change_counts(&mut self, user: U, change: impl FnOnce(&mut UserCounts)) {
         let Some(counts) = self.counts_of_mut(user) else {
             return;
         };
         change(counts);
-        if counts.is_zero() && user != UserId::PEERS {
+        if counts.is_zero() && !user.is_peers() {
             let _: Option<UserCounts> = self.users.remove(&user);
         }
     }

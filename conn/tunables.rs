@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings of connections in `/proc/sys/net/rds`, which root may change at any time.
+//! Settings of connections in `/proc/sys/net/rds`, which root of the network
+//! namespace may change at any time.
 
 use crate::{
     kapi::sysctl::{
@@ -19,6 +20,9 @@ use kernel::prelude::*;
 /// Maximum delay between two attempts to connect.
 const LONGEST_DELAY_MS: c_int = 3_600_000;
 
+/// Least maximum delay in a network namespace other than the initial one.
+const OTHERS_MAX_DELAY_MS: u32 = 1000;
+
 /// Maximum number of messages between two requests for an acknowledgement.
 const MOST_PACKETS: c_int = 4096;
 
@@ -30,6 +34,8 @@ const LONGEST_KEEPALIVE_SECS: c_int = 3600;
 pub(crate) struct Tunables {
     reconnect_min_delay_ms: Setting,
     reconnect_max_delay_ms: Setting,
+    /// A lower maximum delay counts as this.
+    least_max_delay_ms: u32,
     max_unacked_packets: Setting,
     max_unacked_bytes: Setting,
     ping_enable: Setting,
@@ -42,13 +48,24 @@ fn chosen(value: u32, range: core::ops::RangeInclusive<c_int>) -> Setting {
 }
 
 impl Tunables {
-    /// Creates the settings with their defaults.
+    /// Creates the settings of the initial network namespace, with their defaults.
     pub(crate) fn new() -> Self {
+        Self::with_least_max_delay(0)
+    }
+
+    /// Creates the settings of another network namespace, whose root may be any user. Attempts must
+    /// not follow each other at once there.
+    pub(crate) fn of_other() -> Self {
+        Self::with_least_max_delay(OTHERS_MAX_DELAY_MS)
+    }
+
+    fn with_least_max_delay(least_max_delay_ms: u32) -> Self {
         let (timing, policy) = (Timing::default(), AckPolicy::default());
         let delays = 1..=LONGEST_DELAY_MS;
         Self {
             reconnect_min_delay_ms: chosen(timing.backoff_min_ms, delays.clone()),
             reconnect_max_delay_ms: chosen(timing.backoff_max_ms, delays),
+            least_max_delay_ms,
             max_unacked_packets: chosen(policy.max_unacked_packets, 0..=MOST_PACKETS),
             max_unacked_bytes: chosen(policy.max_unacked_bytes, 0..=c_int::MAX),
             ping_enable: Setting::new(1, 0..=1),
@@ -61,10 +78,11 @@ impl Tunables {
     /// # Context
     ///
     /// Any context.
-    pub(super) fn timing(&self) -> Timing {
+    pub(crate) fn timing(&self) -> Timing {
+        let longest = self.reconnect_max_delay_ms.count();
         Timing {
             backoff_min_ms: self.reconnect_min_delay_ms.count(),
-            backoff_max_ms: self.reconnect_max_delay_ms.count(),
+            backoff_max_ms: longest.max(self.least_max_delay_ms),
             ..Timing::default()
         }
     }
@@ -97,6 +115,15 @@ impl Tunables {
     /// Any context.
     pub(crate) fn answers_pings(&self) -> bool {
         self.ping_enable.get() != 0
+    }
+}
+
+#[cfg(rds_kunit)]
+impl Tunables {
+    /// Sets both delays, as root would.
+    pub(crate) fn set_delays(&self, delay_ms: c_int) {
+        self.reconnect_min_delay_ms.set(delay_ms);
+        self.reconnect_max_delay_ms.set(delay_ms);
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) struct Worker {
     /// Group for which the table of connections counts the attempt that is in progress, and its
     /// place there.
     counted: Option<(AttemptGroup, AttemptPlace)>,
+    /// Place of the same attempt in the quota of all network namespaces but the initial one.
+    charged: Option<AttemptPlace>,
     /// Group in which the table of connections counts this one as waiting for an attempt for its
     /// peer.
     counted_waiting: Option<AttemptGroup>,
@@ -85,6 +87,7 @@ impl Worker {
             failed: false,
             attempt_logged: false,
             counted: None,
+            charged: None,
             counted_waiting: None,
         }
     }
@@ -333,6 +336,10 @@ impl Connection {
             let mut connections = self.node.connections.lock();
             connections.tree.end_attempt(group, place);
         }
+        let charged = worker.charged.take_if(|_| !attempts);
+        if let Some((charge, place)) = self.quota_charge.as_ref().zip(charged) {
+            charge.end_attempt(place);
+        }
         let waits_for_place = worker.machine.waits_for_place();
         if worker.counted_waiting.is_some() != waits_for_place {
             let group = worker.counted_waiting.unwrap_or_else(|| self.peer_group());
@@ -361,15 +368,26 @@ impl Connection {
             };
             AttemptGroup::User(user)
         };
+        let charge = self.quota_charge.as_ref();
+        let charged = match charge.map_or(Ok(None), |charge| charge.begin_attempt(kind)) {
+            Ok(place) => place,
+            Err(wait_ms) => return wait_ms,
+        };
         let mut connections = self.node.connections.lock();
         let begun = connections.tree.begin_attempt(group, kind);
         drop(connections);
         match begun {
             Ok(place) => {
                 worker.counted = place.map(|place| (group, place));
+                worker.charged = charged;
                 0
             }
-            Err(wait_ms) => wait_ms,
+            Err(wait_ms) => {
+                if let Some((charge, place)) = charge.zip(charged) {
+                    charge.end_attempt(place);
+                }
+                wait_ms
+            }
         }
     }
 

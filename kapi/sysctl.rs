@@ -28,7 +28,7 @@ use kernel::{
     }, //
 };
 
-/// A number that root may change at any time.
+/// A number that root, or root of its network namespace, may change at any time.
 pub(crate) struct Setting {
     value: Atomic<c_int>,
     least: c_int,

@@ -20,7 +20,8 @@ use crate::{
         sync::{
             OwnedQueue,
             ReadOnce, //
-        }, //
+        },
+        time, //
     },
     stats::{
         Counter,
@@ -112,7 +113,7 @@ impl NetState {
     pub(super) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
         if bound.transport != TransportId::Loop {
             self.cong
-                .mark(map_key(net, bound), bound.port, full)
+                .mark(map_key(net, bound), bound.port, full, time::monotonic_ns())
                 .inspect_err(|_| self.note_lost_mark(bound))?;
         }
         trace::congestion(bound.addr, bound.port, full);

@@ -91,7 +91,7 @@ impl Tcp {
                 tunables,
                 shared: shared.clone(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?)
     }
 

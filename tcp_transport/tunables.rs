@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings of this transport that root may change while the module is loaded. Changes apply to new
+//! Settings of this transport that root of the network namespace may change. Changes apply to new
 //! connections.
 
 use crate::{

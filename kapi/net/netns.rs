@@ -57,6 +57,15 @@ impl Net {
         unsafe { Self::from_raw(net) }
     }
 
+    /// Returns a namespace that does not exist.
+    #[cfg(rds_kunit)]
+    pub(crate) fn other(number: usize) -> Self {
+        Self {
+            key: number,
+            init: false,
+        }
+    }
+
     /// Returns a number that identifies the namespace, as input of a hash function.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
@@ -216,7 +225,7 @@ pub(crate) trait Pernet: Send + Sync + 'static {
     fn begin(&self, net: NetRef) -> Result;
 
     /// Called when a namespace ends, for which [`Self::begin`] has succeeded. No program uses it
-    /// any more. The kernel then waits for each [`NetUse`] of it.
+    /// any more. Its routes and devices are still there. The end then waits for each [`NetUse`].
     ///
     /// # Context
     ///

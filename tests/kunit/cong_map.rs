@@ -44,11 +44,11 @@ mod suite {
 
     #[test]
     fn the_same_address_on_another_link_has_a_map_of_its_own() -> Result {
-        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
-        let news = maps.mark(on_link(2), PORT, true)?;
+        let maps = Registry::new(MapRoom::new(usize::MAX, usize::MAX)?)?;
+        let news = maps.mark(on_link(2), PORT, true, NOW)?;
         let told = [2, 3].map(|scope| is_full(&maps, scope));
-        let other = maps.mark(on_link(3), PORT, true)?;
-        let cleared = maps.mark(on_link(3), PORT, false)?;
+        let other = maps.mark(on_link(3), PORT, true, NOW)?;
+        let cleared = maps.mark(on_link(3), PORT, false, NOW)?;
         let left = [2, 3].map(|scope| is_full(&maps, scope));
         assert_eq!((news, other, cleared), (true, true, true));
         assert_eq!((told, left), ([true, false], [true, false]));
@@ -74,13 +74,13 @@ mod suite {
 
     #[test]
     fn maps_of_several_nodes_share_their_room() -> Result {
-        let room = MapRoom::new(2)?;
+        let room = MapRoom::new(2, 2)?;
         let [first, second] = [Registry::new(room.clone())?, Registry::new(room)?];
-        let marked = |maps: &Registry, scope| maps.mark(on_link(scope), PORT, true);
+        let marked = |maps: &Registry, scope| maps.mark(on_link(scope), PORT, true, NOW);
         let taken = [marked(&first, 2), marked(&second, 2)];
         let refused = [marked(&first, 3), marked(&second, 3)];
         // A map that is there needs no more.
-        let cleared = first.mark(on_link(2), PORT, false);
+        let cleared = first.mark(on_link(2), PORT, false, NOW);
         drop(first);
         let again = marked(&second, 3);
         assert_eq!(taken, [Ok(true); 2]);
@@ -90,11 +90,33 @@ mod suite {
     }
 
     #[test]
+    fn one_node_has_a_limit_and_uses_maps_again() -> Result {
+        const LATER: u64 = NOW + 1_000_000_000;
+        let maps = Registry::new(MapRoom::new(8, 2)?)?;
+        let mark = |scope, full, now| maps.mark(on_link(scope), PORT, full, now);
+        let taken = [mark(2, true, NOW), mark(3, true, NOW)];
+        let refused = mark(4, true, NOW);
+        // The peers have to get the cleared map first.
+        let cleared = [mark(2, false, NOW), mark(4, true, LATER)];
+        let sent = maps.next_round(NOW) == NextRound::Send(on_link(2));
+        let during = mark(4, true, LATER);
+        maps.end_round(on_link(2));
+        let again = mark(4, true, LATER);
+        let told = [2, 3, 4].map(|scope| is_full(&maps, scope));
+        let fourth = maps.next_round(LATER) != NextRound::Done;
+        assert_eq!(taken, [Ok(true); 2]);
+        assert_eq!((refused, cleared), (Err(ENOMEM), [Ok(true), Err(ENOMEM)]));
+        assert_eq!((sent, during, again), (true, Err(ENOMEM), Ok(true)));
+        assert_eq!((told, fourth), ([false, true, true], true));
+        Ok(())
+    }
+
+    #[test]
     fn a_changed_map_is_sent_once() -> Result {
-        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
+        let maps = Registry::new(MapRoom::new(usize::MAX, usize::MAX)?)?;
         let none = maps.next_round(NOW) == NextRound::Done;
-        maps.mark(on_link(2), PORT, true)?;
-        maps.mark(on_link(2), PORT + 1, true)?;
+        maps.mark(on_link(2), PORT, true, NOW)?;
+        maps.mark(on_link(2), PORT + 1, true, NOW)?;
         let sent = maps.next_round(NOW) == NextRound::Send(on_link(2));
         let once = maps.next_round(NOW) == NextRound::Done;
         // A peer may have been left out until the end of the round.
@@ -102,9 +124,9 @@ mod suite {
         maps.end_round(on_link(2));
         let after = maps.is_unsent(on_link(2));
         // It says the same as before.
-        maps.mark(on_link(2), PORT, true)?;
+        maps.mark(on_link(2), PORT, true, NOW)?;
         let same = maps.next_round(NOW) == NextRound::Done;
-        maps.mark(on_link(2), PORT, false)?;
+        maps.mark(on_link(2), PORT, false, NOW)?;
         let again = maps.next_round(NOW) == NextRound::Send(on_link(2));
         assert!(none && sent && once && same && again);
         assert_eq!((during, after), ([true, false], false));
@@ -114,10 +136,10 @@ mod suite {
     #[test]
     fn a_map_that_always_changes_waits_and_delays_no_other() -> Result {
         const MS: u64 = 1_000_000;
-        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
+        let maps = Registry::new(MapRoom::new(usize::MAX, usize::MAX)?)?;
         let mut sent = 0;
         while {
-            maps.mark(on_link(2), PORT, sent % 2 == 0)?;
+            maps.mark(on_link(2), PORT, sent % 2 == 0, NOW)?;
             maps.next_round(NOW) == NextRound::Send(on_link(2))
         } {
             sent += 1;
@@ -126,7 +148,7 @@ mod suite {
             maps.wait(on_link(2), NOW),
             maps.next_round(NOW) == NextRound::Wait(MS),
         );
-        maps.mark(on_link(3), PORT, true)?;
+        maps.mark(on_link(3), PORT, true, NOW)?;
         let other = (
             maps.wait(on_link(3), NOW),
             maps.next_round(NOW) == NextRound::Send(on_link(3)),
@@ -144,11 +166,11 @@ mod suite {
     #[test]
     fn maps_that_always_change_take_turns() -> Result {
         const ROUND: u64 = 2_000_000;
-        let maps = Registry::new(MapRoom::new(usize::MAX)?)?;
+        let maps = Registry::new(MapRoom::new(usize::MAX, usize::MAX)?)?;
         let mut sent = [0, 0];
         for round in 0..20u64 {
             for scope in [2, 3] {
-                maps.mark(on_link(scope), PORT, round % 2 == 0)?;
+                maps.mark(on_link(scope), PORT, round % 2 == 0, NOW)?;
             }
             match maps.next_round(NOW + round * ROUND) {
                 NextRound::Send(key) if key == on_link(2) => sent[0] += 1,

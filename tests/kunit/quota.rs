@@ -13,17 +13,28 @@ mod suite {
             ConnQuota,
             Node,
             NodeLimits,
+            TableSlot,
             Transports,
             Tunables, //
         },
         kapi::{
-            net::NetRef,
+            net::{
+                Net,
+                NetRef, //
+            },
             sync::OwnedQueue,
             task::UserId, //
         },
         kunit::transport,
         loop_transport::Loop,
-        proto::idle::IdleTimeouts,
+        proto::{
+            attempts::{
+                self,
+                AttemptKind,
+                AttemptPlace, //
+            },
+            idle::IdleTimeouts, //
+        },
         recv_pool::{
             Counters,
             Limit,
@@ -86,17 +97,29 @@ mod suite {
 
         /// Returns how many connections with these numbers a user gets.
         fn connect(&self, node: usize, numbers: Range<u16>) -> usize {
+            self.connect_for(USER, Net::init(), node, numbers)
+        }
+
+        /// The same for any user in a network namespace.
+        fn connect_for(
+            &self,
+            user: Option<UserId>,
+            net: Net,
+            node: usize,
+            numbers: Range<u16>,
+        ) -> usize {
             let Some(node) = self.nodes.get(node) else {
                 return 0;
             };
             let may = |n: &u16| {
                 let key = ConnKey {
+                    net,
                     faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, *n),
                     ..transport::key()
                 };
-                let has_place = node.has_place(&key, USER);
+                let has_place = node.has_place(&key, user);
                 let pools = || Ok(self.unmapped.pools().clone());
-                node.connection(key, USER, pools).is_ok() && has_place
+                node.connection(key, user, pools).is_ok() && has_place
             };
             numbers.filter(may).count()
         }
@@ -116,5 +139,64 @@ mod suite {
         assert_eq!((first, second, full), (20, 12, 0));
         assert_eq!((known, again), (20, 20));
         Ok(())
+    }
+
+    #[test]
+    fn peers_of_a_namespace_leave_room_to_those_of_others() -> Result {
+        let bench = Bench::new()?;
+        let peers = Some(UserId::PEERS);
+        let [one, two] = [Net::other(1), Net::other(2)];
+        // Half of the room, and then half of the rest.
+        let first = bench.connect_for(peers, one, 0, 0..64);
+        let second = bench.connect_for(peers, two, 1, 0..64);
+        let user = bench.connect_for(USER, two, 1, 100..164);
+        bench.nodes[0].stop();
+        bench.nodes[1].stop();
+        assert_eq!((first, second), (32, 16));
+        assert_eq!(user, 16);
+        Ok(())
+    }
+
+    #[test]
+    fn attempts_of_a_user_are_limited_in_all_namespaces() -> Result {
+        let quota = ConnQuota::new(Bounds {
+            all: 1024,
+            per_peer: 1024,
+        })?;
+        let limits = NodeLimits {
+            quota: Some(quota),
+            ..NodeLimits::of_one(BOUNDS)?
+        };
+        let charge = |net, user| {
+            let key = ConnKey {
+                net,
+                ..transport::key()
+            };
+            let charge = limits.charge_for(key, user).ok_or(EINVAL)?;
+            charge.charge(TableSlot::new()?).map_err(|_| ENOMEM)?;
+            Ok::<_, Error>(charge)
+        };
+        let (first, second) = (charge(Net::other(1), USER)?, charge(Net::other(2), USER)?);
+        let other = charge(Net::other(3), Some(UserId::new(8)))?;
+        let peers = charge(Net::other(4), None)?;
+        let kind = AttemptKind::First;
+        for charge in [&first, &second].iter().cycle().take(attempts::MOST) {
+            assert!(matches!(charge.begin_attempt(kind), Ok(Some(_))));
+        }
+        let refused = [&first, &second].map(|it| it.begin_attempt(kind).is_err());
+        let others = [&other, &peers].map(|it| it.begin_attempt(kind).is_ok());
+        second.end_attempt(AttemptPlace::First);
+        let again = first.begin_attempt(kind).is_ok();
+        assert_eq!((refused, others, again), ([true; 2], [true; 2], true));
+        Ok(())
+    }
+
+    #[test]
+    fn attempts_have_a_distance_outside_of_the_initial_namespace() {
+        let [initial, other] = [Tunables::new(), Tunables::of_other()].map(|tunables| {
+            tunables.set_delays(1);
+            tunables.timing().backoff_max_ms
+        });
+        assert_eq!((initial, other), (1, 1000));
     }
 }
