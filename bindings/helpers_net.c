@@ -62,7 +62,7 @@ static int pernet_init(struct net *net)
 	return pernet_calls.init(pernet_calls.context, net, net_generic(net, pernet_id));
 }
 
-static void pernet_exit(struct net *net)
+static void pernet_pre_exit(struct net *net)
 {
 	pernet_calls.exit(pernet_calls.context, net_generic(net, pernet_id));
 }
@@ -70,7 +70,7 @@ static void pernet_exit(struct net *net)
 /* The kernel passes no context to these functions. So there is one registration at a time. */
 static struct pernet_operations pernet_ops = {
 	.init = pernet_init,
-	.exit = pernet_exit,
+	.pre_exit = pernet_pre_exit,
 	.id = &pernet_id,
 	.size = sizeof(void *),
 };
@@ -79,7 +79,8 @@ static struct pernet_operations pernet_ops = {
  * rds_rust_register_pernet() - call functions for each network namespace
  * @calls: the functions
  *
- * The exit of a namespace comes before its devices go.
+ * The exit of a namespace comes while it has its routes and devices, so sockets can reset their
+ * connections.
  *
  * Return: 0, -EBUSY if there is a registration, or an error.
  */

@@ -277,8 +277,8 @@ fn leaves_position(tx: &Tx, rx: &RecvSide) -> bool {
 }
 
 impl Connection {
-    /// Returns `true` if the connection takes no more messages: it was forgotten, or the module is
-    /// being unloaded.
+    /// Returns `true` if the connection takes no more messages: it was forgotten, or the module
+    /// or the network namespace ends.
     ///
     /// # Context
     ///

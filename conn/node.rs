@@ -80,7 +80,7 @@ pub(super) struct NodeConnections {
     /// Lowest sequence number with which a new connection may begin. Forgotten ones have used those
     /// before it.
     pub(super) begin_at: u64,
-    /// The module is being unloaded, so no connection is created.
+    /// The module or the network namespace ends, so no connection is created.
     pub(super) closed: bool,
 }
 
@@ -221,7 +221,7 @@ impl Node {
                 transports,
                 limits,
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -232,7 +232,7 @@ impl Node {
     /// # Errors
     ///
     /// - [`NoConnection::Full`] if there are too many connections.
-    /// - `ENETDOWN` while the module is being unloaded.
+    /// - `ENETDOWN` while the module or the network namespace ends.
     /// - `ENOMEM`
     /// - Any error of `pools`.
     pub(crate) fn connection(
@@ -498,13 +498,14 @@ impl Node {
         let (tree, counts) = connections.tree.take();
         drop(connections);
         drop(counts);
+        // Before anything is waited for, so that no work waits for a peer.
+        for connection in tree.values() {
+            connection.begin_stop();
+        }
         cancel_delayed::<_, 0>(self);
         cancel_delayed::<_, 1>(self);
         cancel_delayed::<_, 2>(self);
         cancel_delayed::<_, 3>(self);
-        for connection in tree.values() {
-            connection.begin_stop();
-        }
         for connection in tree.values() {
             // Workers of other nodes may wait for their peers.
             flush::<_, 0>(connection);

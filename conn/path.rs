@@ -280,8 +280,9 @@ impl Tx {
 /// An event of a path, apart from those of its endpoint.
 #[derive(Clone, Copy)]
 pub(super) enum PathEvent {
-    /// The connection ends for good: the module is unloaded, or the connection is forgotten. In the
-    /// latter case it is down, and `tx` and `request` are locked when this is set. Nobody takes it.
+    /// The connection ends for good: the module or the network namespace ends, or the connection is
+    /// forgotten. In the latter case it is down, and `tx` and `request` are locked when this is
+    /// set. Nobody takes it.
     Stop,
     /// A program requests a reset of the connection.
     Reset,
@@ -446,7 +447,7 @@ impl Path {
     }
 
     /// Returns `true` if the path takes no more messages: the connection was forgotten, or the
-    /// module is being unloaded.
+    /// module or the network namespace ends.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.has_event(PathEvent::Stop)

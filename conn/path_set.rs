@@ -223,7 +223,7 @@ impl PathSet {
         }
     }
 
-    /// Removes all other paths, because the module is being unloaded.
+    /// Removes all other paths, because the module or the network namespace ends.
     ///
     /// # Context
     ///

@@ -505,11 +505,7 @@ impl TcpContext {
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
         let (memory, counters) = (self.transport.memory(), &self.transport.counters);
-        let timeout = match self.connection.has_ended() {
-            true => 0,
-            false => DRAIN_NS,
-        };
-        let deadline = time::monotonic_ns().saturating_add(timeout);
+        let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
         let mut late = None;
         loop {
             let why: Error = match reader.run(socket, &self.connection, memory, counters, BUDGET) {
@@ -526,7 +522,7 @@ impl TcpContext {
                     ENOMEM
                 }
             };
-            if time::monotonic_ns() >= deadline {
+            if self.connection.has_ended() || time::monotonic_ns() >= deadline {
                 late = Some(why);
                 break;
             }

@@ -195,7 +195,8 @@ impl Request for IncomingStream {
         Ok(endpoint)
     }
 
-    /// Only the end of the module rejects it. Nothing counts that, because the counters end, too.
+    /// Only the end of the module or of the network namespace rejects it. Nothing counts that,
+    /// because the counters end, too.
     fn reject(&mut self, _: &Connection) {
         self.endpoint = None;
         self.socket = None;

@@ -80,6 +80,12 @@ impl Gate {
             return;
         }
         // Nobody enters any more. So the signal, once there, is final.
-        while self.is_empty.wait(LOOK_MS).is_err() {}
+        let mut looks = 0u32;
+        while self.is_empty.wait(LOOK_MS).is_err() {
+            looks = looks.saturating_add(1);
+            if looks == 1 {
+                pr_warn!("the end of a network namespace or of the module still waits for a use\n");
+            }
+        }
     }
 }
