@@ -75,7 +75,7 @@ def test_delays_limit_each_other(sysctl):
 
 
 def test_settings_of_other_namespaces(node):
-    """A namespace has those of connections, not those of devices or of TCP, which the module has not."""
+    """A namespace has those of connections, not those of devices or of TCP."""
     node.run("ip netns add other")
     try:
         found = set(node.run("ip netns exec other ls /proc/sys/net/rds").out.split())
