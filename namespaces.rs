@@ -217,8 +217,7 @@ impl Namespace {
 #[pin_data]
 pub(crate) struct Others {
     common: Common,
-    /// Runs the workers of all their connections. Those of RDMA may wait for their peers, and must
-    /// not delay the end of a namespace.
+    /// Runs the workers of all their connections, and no others.
     workers: Arc<OwnedQueue>,
     limits: NodeLimits,
     #[pin]
@@ -226,7 +225,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// Creates an empty set.
+    /// Creates an empty set, whose connections use the workqueue `workers`.
     ///
     /// # Errors
     ///
@@ -235,7 +234,7 @@ impl Others {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(common: Common) -> Result<Arc<Self>> {
+    pub(crate) fn new(common: Common, workers: Arc<OwnedQueue>) -> Result<Arc<Self>> {
         // The initial namespace has all of its limit in any case.
         let bounds = Bounds {
             all: common.bounds.all / 2,
@@ -248,7 +247,6 @@ impl Others {
             pongs: PongBudget::new()?,
             maps: MapRoom::new(MOST_MAPS, MOST_MAPS_OF_ONE)?,
         };
-        let workers = Arc::new(OwnedQueue::new(c"rds_netns")?, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 common,

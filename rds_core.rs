@@ -139,13 +139,16 @@ struct RdsModule {
     _late_wakeups: LateWakeups,
 }
 
-/// Waits for workers that an event of a device or an address has woken after their connection had
-/// ended. They hold the node, whose workqueue must not end within an item of its own.
-struct LateWakeups(Arc<OwnedQueue>);
+/// Waits for workers that an event of a device or an address, or the end of another path, has woken
+/// after their connection had ended. They hold the node, whose workqueue must not end within an
+/// item of its own.
+struct LateWakeups([Arc<OwnedQueue>; 2]);
 
 impl Drop for LateWakeups {
     fn drop(&mut self) {
-        self.0.flush();
+        for queue in &self.0 {
+            queue.flush();
+        }
     }
 }
 
@@ -234,8 +237,10 @@ impl kernel::Module for RdsModule {
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
         // Separate queue: workers block for seconds on dead peers and would starve other work.
         let workers = Arc::new(OwnedQueue::new(c"rds_conn")?, GFP_KERNEL)?;
+        // Those of RDMA may wait for their peers, and must not delay the end of a namespace.
+        let workers_of_others = Arc::new(OwnedQueue::new(c"rds_netns")?, GFP_KERNEL)?;
         // Before all others, so a load that fails drops it after them, too.
-        let late_wakeups = LateWakeups(workers.clone());
+        let late_wakeups = LateWakeups([workers.clone(), workers_of_others.clone()]);
         let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let pool_shared = PoolShared {
             most: pool_limit.clone(),
@@ -281,7 +286,7 @@ impl kernel::Module for RdsModule {
         let addr_events = AddrEvents::new(&addrs)?;
         let client = ClientRegistration::new(ib.clone())?;
         let init_net = InitNamespace::new(net.clone(), &common, workers, &ib, tcp.as_ref())?;
-        let others = Others::new(common)?;
+        let others = Others::new(common, workers_of_others)?;
         let nodes = AllNodes {
             init: init_net.node().clone(),
             others: others.clone(),

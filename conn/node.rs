@@ -507,14 +507,17 @@ impl Node {
         cancel_delayed::<_, 2>(self);
         cancel_delayed::<_, 3>(self);
         for connection in tree.values() {
-            // Workers of other nodes may wait for their peers.
+            // Workers of other nodes may wait for their peers. The timer runs the worker, too.
             flush::<_, 0>(connection);
-            // The worker has handled the stop. There is no endpoint, and only work that transmits
-            // for others may still queue the worker. Work that is still queued is cancelled.
-            cancel::<_, 3>(connection);
             cancel_delayed::<_, 1>(connection);
+        }
+        // All workers have handled the stop, so there is no endpoint. Until then the worker of one
+        // path may queue that of another. Work that is still queued is cancelled.
+        for connection in tree.values() {
+            cancel::<_, 3>(connection);
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
+            cancel_delayed::<_, 1>(connection);
             if let Some(set) = &connection.paths {
                 set.clear();
             }
