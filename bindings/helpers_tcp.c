@@ -64,13 +64,19 @@ static void write_space(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
-/* Bytes of a buffer in a namespace of a user, unless the settings say otherwise. */
-#define USER_BUFFER (256 << 10)
+/* Most bytes of a buffer in a namespace of a user. */
+#define USER_BUFFER (256U << 10)
 
 /* Any user can be the administrator of a namespace, but not of the initial user namespace. */
 static bool is_of_user(const struct sock *sk)
 {
 	return sock_net(sk)->user_ns != &init_user_ns;
+}
+
+/* The size of a buffer in a namespace of a user, whose settings want a size or 0. */
+static int user_buffer(unsigned int wanted, u32 most)
+{
+	return min3(wanted ?: USER_BUFFER, USER_BUFFER, most);
 }
 
 /**
@@ -132,16 +138,17 @@ void rds_rust_tcp_tune(struct socket *sock, unsigned int rto_max_ms, int syn_ret
  * @send: bytes of its send buffer, or 0 if TCP chooses the size
  * @receive: the same of its receive buffer
  *
- * In a namespace of a user the sizes are fixed, and limited as those of programs are. Otherwise its
- * settings net.ipv4.tcp_rmem and tcp_wmem, which he may change, would be the limits.
+ * In a namespace of a user the sizes are fixed, and limited as those of programs are, to at most
+ * 256 KiB. Otherwise its settings net.ipv4.tcp_rmem and tcp_wmem, which he may change, would be the
+ * limits. Sockets that wait at a listener are not charged to the memory cgroup of the user.
  */
 void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive)
 {
 	struct sock *sk = sock->sk;
 
 	if (is_of_user(sk)) {
-		send = min_t(u32, send ?: USER_BUFFER, READ_ONCE(sysctl_wmem_max));
-		receive = min_t(u32, receive ?: USER_BUFFER, READ_ONCE(sysctl_rmem_max));
+		send = user_buffer(send, READ_ONCE(sysctl_wmem_max));
+		receive = user_buffer(receive, READ_ONCE(sysctl_rmem_max));
 	}
 	lock_sock(sk);
 	if (send) {
