@@ -42,16 +42,36 @@ bool rds_rust_net_is_init(const struct net *net)
 	return net_eq(net, &init_net);
 }
 
+/* The user who is root in the outermost user namespace around @ns, or else its owner. */
+static kuid_t outermost_root(struct user_namespace *ns)
+{
+	kuid_t root;
+
+	while (ns->parent != &init_user_ns)
+		ns = ns->parent;
+	/* There is none if nobody has written the map yet. */
+	root = make_kuid(ns, 0);
+	return uid_valid(root) ? root : ns->owner;
+}
+
 /**
  * rds_rust_net_owner() - find the user to whom resources of a network namespace are charged
  * @net: live namespace
- * @none: result if root is that user
+ * @none: result if it belongs to the initial user namespace
  *
- * Return: the owner, as rds_rust_current_user() has it for programs in its user namespace.
+ * If root has created all its user namespaces, that is the user whom the outermost one has as root
+ * at this time.
+ *
+ * Return: the owner, as rds_rust_current_user() has it for root in its user namespace.
  */
 u32 rds_rust_net_owner(const struct net *net, u32 none)
 {
-	return __kuid_val(outermost_owner(net->user_ns, KUIDT_INIT(none)));
+	kuid_t owner;
+
+	if (net->user_ns == &init_user_ns)
+		return none;
+	owner = outermost_owner(net->user_ns, INVALID_UID);
+	return __kuid_val(uid_valid(owner) ? owner : outermost_root(net->user_ns));
 }
 
 static unsigned int pernet_id;

@@ -154,7 +154,8 @@ impl NetRef {
         self.0.id
     }
 
-    /// Returns the user to whom resources of the namespace are charged. `None` if it is root's.
+    /// Returns the user to whom resources of the namespace are charged. `None` if it belongs to the
+    /// initial user namespace, and so to root.
     pub(crate) fn owner(&self) -> Option<UserId> {
         self.0.owner
     }
