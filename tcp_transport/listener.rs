@@ -133,7 +133,7 @@ struct Embryo {
 impl Embryo {
     /// Looks for the first header. Returns `None` if it is there or may still come, and otherwise
     /// the counter of the reason. May sleep.
-    fn look(&mut self) -> Option<TcpCounter> {
+    fn look(&mut self, transport: &Tcp) -> Option<TcpCounter> {
         let mut header = [0; Header::LEN];
         let socket = self.socket.as_ref().filter(|_| !self.is_valid)?;
         match socket.peek(&mut header) {
@@ -145,7 +145,13 @@ impl Embryo {
                 }
                 Err(error) => {
                     let shown = ShownAddr(self.key.faddr);
-                    pr_info_ratelimited!("refused a TCP connection from {}: {:?}\n", shown, error);
+                    if transport.logs() {
+                        pr_info_ratelimited!(
+                            "refused a TCP connection from {}: {:?}\n",
+                            shown,
+                            error
+                        );
+                    }
                     Some(TcpCounter::ListenRefused)
                 }
             },
@@ -324,7 +330,7 @@ impl TcpAcceptor {
             if embryo.is_valid || !may(embryo) {
                 return false;
             }
-            let has_ended = embryo.look().is_some();
+            let has_ended = embryo.look(&self.transport).is_some();
             // The header may have arrived since the last look.
             has_ended || (!embryo.is_valid && embryo.is_refused(beginning))
         });
@@ -491,7 +497,9 @@ impl TcpAcceptor {
         if !embryo.is_refused(beginning) {
             self.transport.counters.inc(TcpCounter::ListenLost);
             let (key, port) = (&embryo.key, embryo.port);
-            pr_info_ratelimited!("{}: messages from TCP port {} are lost\n", key, port);
+            if self.transport.logs() {
+                pr_info_ratelimited!("{}: messages from TCP port {} are lost\n", key, port);
+            }
         }
         Verdict::Drop(TcpCounter::ListenNoPath)
     }
@@ -505,7 +513,7 @@ impl TcpAcceptor {
         beginning: &mut [u8],
         now: u64,
     ) -> Verdict {
-        if let Some(counter) = embryo.look() {
+        if let Some(counter) = embryo.look(&self.transport) {
             return Verdict::Drop(counter);
         }
         if !embryo.is_valid {
@@ -611,8 +619,7 @@ impl TcpListener {
         let mut socket =
             TcpSocket::listen(&transport.net, tcp_stream::PORT, BACKLOG).inspect_err(|error| {
                 transport.counters.inc(TcpCounter::ListenFailed);
-                // Any user could fill the log from a namespace of his.
-                if transport.net.owner().is_none() {
+                if transport.logs() {
                     pr_info_ratelimited!(
                         "cannot listen on TCP port {}: {:?}\n",
                         tcp_stream::PORT,

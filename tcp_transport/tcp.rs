@@ -110,14 +110,22 @@ impl Tcp {
         self.shared.pool_shared.most.shared_bytes()
     }
 
+    /// Returns `true` if events of the listener are logged. Any user could fill the log from a
+    /// namespace of his, where he also is the peer. Any context.
+    pub(super) fn logs(&self) -> bool {
+        self.net.owner().is_none()
+    }
+
     /// Counts and logs that a socket is dropped with messages, or that a request is forgotten.
     /// Process context.
     #[cold]
     pub(super) fn lose(&self, key: &ConnKey) {
         self.counters.inc(TcpCounter::ListenLost);
-        pr_info_ratelimited!(
-            "{}: messages or a request are lost, there is no room\n",
-            key
-        );
+        if self.logs() {
+            pr_info_ratelimited!(
+                "{}: messages or a request are lost, there is no room\n",
+                key
+            );
+        }
     }
 }
