@@ -518,6 +518,10 @@ impl Node {
             cancel_delayed::<_, 2>(connection);
             cancel::<_, 0>(connection);
             cancel_delayed::<_, 1>(connection);
+            // Others may have the connection for longer.
+            if let Some(charge) = &connection.quota_charge {
+                charge.release();
+            }
             if let Some(set) = &connection.paths {
                 set.clear();
             }
