@@ -29,7 +29,10 @@ use crate::{
             Pernet, //
         },
         sync::OwnedQueue,
-        sysctl::Directory, //
+        sysctl::{
+            Directory,
+            Settings, //
+        }, //
     },
     loop_transport::Loop,
     msg::PongBudget,
@@ -112,6 +115,19 @@ struct OpenNamespace {
     active: Option<Active>,
 }
 
+/// Creates the files of settings. The initial namespace has those names, too, so no others have
+/// them.
+///
+/// # Errors
+///
+/// - `ENOMEM`, which the program gets that makes the namespace.
+fn files<S: Settings>(net: &NetRef, settings: Arc<S>) -> Result<Directory<S>> {
+    Directory::new(net, settings).map_err(|error| match error {
+        EEXIST => ENOMEM,
+        error => error,
+    })
+}
+
 /// A network namespace other than the initial one.
 #[pin_data]
 struct Namespace {
@@ -129,7 +145,6 @@ impl Namespace {
     /// # Errors
     ///
     /// - `ENOMEM`
-    /// - `EEXIST` if a sysctl of the same name exists.
     fn new(net: NetRef, has_tcp: bool) -> Result<Arc<Self>> {
         let tunables = Arc::new(conn::Tunables::of_other(), GFP_KERNEL_ACCOUNT)?;
         let tcp_tunables = match has_tcp {
@@ -137,11 +152,11 @@ impl Namespace {
             false => None,
         };
         let tcp_files = match &tcp_tunables {
-            Some(tunables) => Some(Directory::new(&net, tunables.clone())?),
+            Some(tunables) => Some(files(&net, tunables.clone())?),
             None => None,
         };
         let open = OpenNamespace {
-            _files: Directory::new(&net, tunables.clone())?,
+            _files: files(&net, tunables.clone())?,
             _tcp_files: tcp_files,
             active: None,
         };

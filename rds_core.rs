@@ -292,7 +292,7 @@ impl kernel::Module for RdsModule {
             others: others.clone(),
         };
         let nodes: Arc<dyn Nodes> = Arc::new(nodes, GFP_KERNEL)?;
-        let others = PernetRegistration::new(others).inspect_err(log_conflict)?;
+        let others = PernetRegistration::new(others)?;
         let views = Views::new(&nodes)?;
         // The first bind should already find its answer cached.
         addrs.start();
