@@ -289,7 +289,7 @@ impl Pernet for Others {
         if id.is_init() {
             return Ok(());
         }
-        let place = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let is_of_root = net.owner().is_none();
         let namespace = Namespace::new(net, self.common.tcp.is_some())?;
         // Peers may connect before there is a socket, as with C RDS. Users get nothing unasked.

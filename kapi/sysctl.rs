@@ -163,7 +163,7 @@ impl<S: Settings> Directory<S> {
                 extra2: file.most.cast_mut().cast(),
                 ..Default::default()
             };
-            table.push(entry, GFP_KERNEL)?;
+            table.push(entry, GFP_KERNEL_ACCOUNT)?;
         }
         // SAFETY: The path and the names are never freed. The namespace, the table and all that it
         // points to stay in place until `drop` has unregistered it. The handler accesses the value

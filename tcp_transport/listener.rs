@@ -612,7 +612,7 @@ impl TcpListener {
                 work <- kernel::new_work!("TcpAcceptor::work"),
                 check <- kernel::new_delayed_work!("TcpAcceptor::check"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         let this = Self(acceptor);
         let transport = &this.0.transport;

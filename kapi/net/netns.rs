@@ -128,7 +128,7 @@ impl NetRef {
                 owner: (owner != none).then_some(UserId::from_number(owner)),
                 gate <- Gate::new(),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         Ok(Self(open))
     }
