@@ -209,8 +209,7 @@ counters! {
     /// Messages that moved to the first path of their connection over TCP, because the peer has
     /// restarted.
     SendMoved => "send_moved",
-    /// Pongs that came on another path over TCP than the first one, and were dropped because their
-    /// port was full.
+    /// Pongs on another path over TCP than the first one, dropped because their port was full.
     RecvDropPong => "recv_drop_pong",
 }
 
