@@ -89,6 +89,8 @@ mod suite {
         // A user may let another one in, for which the gate waits, too.
         closer.gate.join();
         closer.gate.leave();
+        // If one of them closes the gate too early, the work ends meanwhile.
+        fsleep(Delta::from_millis(20));
         let while_open = closer.is_closed.load(Relaxed);
         closer.gate.leave();
         queue.flush();
