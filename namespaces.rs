@@ -18,6 +18,7 @@ use crate::{
         Node,
         NodeLimits,
         Nodes,
+        SocketBudget,
         Transports, //
     },
     ib_transport::Ib,
@@ -67,6 +68,10 @@ const MOST_MAPS: usize = 4096;
 
 /// Maximum number of these maps that one namespace has.
 const MOST_MAPS_OF_ONE: usize = 256;
+
+/// Maximum number of sockets that wait at the listeners of all these namespaces together. TCP takes
+/// up to 256 KiB for each, or in namespaces of root what its settings allow.
+const MOST_SOCKETS: usize = 512;
 
 /// Ends all connections of a node when it is dropped.
 pub(crate) struct Connections(pub(crate) Arc<Node>);
@@ -261,6 +266,7 @@ impl Others {
             quota: Some(ConnQuota::new(bounds)?),
             pongs: PongBudget::new()?,
             maps: MapRoom::new(MOST_MAPS, MOST_MAPS_OF_ONE)?,
+            sockets: SocketBudget::new(MOST_SOCKETS)?,
         };
         Arc::pin_init(
             pin_init!(Self {

@@ -30,6 +30,7 @@ mod recv_reserve;
 mod retry_timers;
 mod send;
 mod send_token;
+mod socket_budget;
 mod table;
 mod table_user;
 mod transport;
@@ -65,6 +66,10 @@ pub(crate) use quota::{
 pub(crate) use receive::ReceiveError;
 pub(crate) use recv_frame::RecvFrame;
 pub(crate) use retry_timers::RetryTimers;
+pub(crate) use socket_budget::{
+    SocketBudget,
+    SocketSlot, //
+};
 pub(crate) use table::Bounds;
 #[cfg(rds_kunit)]
 pub(crate) use table::{

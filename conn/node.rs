@@ -7,6 +7,7 @@ use super::{
     key::ConnKey,
     quota::NodeLimits,
     retry_timers::RetryTimers,
+    socket_budget::SocketSlot,
     table::{
         Bounds,
         ConnTable,
@@ -350,6 +351,15 @@ impl Node {
         let has_room = tree.has_room(key, user).is_ok();
         drop(connections);
         has_room && self.limits.has_room(key, user).is_ok()
+    }
+
+    /// Takes the slot of a socket that waits for its connection. Returns `None` if there is none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn socket_slot(&self) -> Option<SocketSlot> {
+        self.limits.sockets.take(self.net.owner().is_some())
     }
 
     /// Counts and logs that a connection with this key was refused, to a program of `user` if there

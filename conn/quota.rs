@@ -7,6 +7,7 @@
 
 use super::{
     key::ConnKey,
+    socket_budget::SocketBudget,
     table::{
         AttemptGroup,
         Bounds,
@@ -220,6 +221,8 @@ pub(crate) struct NodeLimits {
     pub(crate) pongs: PongBudget,
     /// Limit on the congestion maps of local addresses.
     pub(crate) maps: MapRoom,
+    /// Limit on the sockets of peers that wait for their connections. Each listener has others.
+    pub(crate) sockets: SocketBudget,
 }
 
 impl NodeLimits {
@@ -239,6 +242,7 @@ impl NodeLimits {
             quota: None,
             pongs: PongBudget::new()?,
             maps: MapRoom::new(usize::MAX, usize::MAX)?,
+            sockets: SocketBudget::new(usize::MAX)?,
         })
     }
 }

@@ -28,6 +28,7 @@ use crate::{
         Node,
         Request,
         ShownAddr,
+        SocketSlot,
         Transport, //
     },
     kapi::{
@@ -95,7 +96,8 @@ const INIT_ROOM: WaitingRoom = WaitingRoom {
     wakes: 256,
 };
 
-/// Room in each other namespace. Any user can make many of them.
+/// Room in each other namespace. Any user can make many of them, so the sockets in all of them have
+/// a limit, too.
 const OTHER_ROOM: WaitingRoom = WaitingRoom {
     embryos: 16,
     parked: 16,
@@ -118,6 +120,7 @@ const CHECK_MS: u32 = 100;
 struct Embryo {
     /// `None` once the connection has it.
     socket: Option<TcpSocket>,
+    _slot: SocketSlot,
     key: ConnKey,
     /// Port of the peer.
     port: u16,
@@ -160,21 +163,23 @@ impl Embryo {
         }
     }
 
-    /// Resets the connection, unless a message has arrived that the peer counts as delivered.
-    /// Returns `true` if it was reset. `beginning` is memory for what has arrived. May sleep.
+    /// Calls [`refuse`]. Returns `true` if the connection has the socket.
     fn is_refused(&self, beginning: &mut [u8]) -> bool {
-        let Some(socket) = &self.socket else {
-            return true;
-        };
-        // The first header may arrive after the first look.
-        (0..2).any(|_| {
-            let arrived = match socket.peek(beginning) {
-                TcpRead::Bytes(count) => beginning.get(..count),
-                TcpRead::Nothing | TcpRead::End => None,
-            };
-            socket.abort_up_to(tcp_stream::without_message(arrived.unwrap_or(&[])))
-        })
+        self.socket.as_ref().is_none_or(|it| refuse(it, beginning))
     }
+}
+
+/// Resets a connection, unless a message has arrived that the peer counts as delivered. Returns
+/// `true` if it was reset. `beginning` is memory for what has arrived. May sleep.
+fn refuse(socket: &TcpSocket, beginning: &mut [u8]) -> bool {
+    // The first header may arrive after the first look.
+    (0..2).any(|_| {
+        let arrived = match socket.peek(beginning) {
+            TcpRead::Bytes(count) => beginning.get(..count),
+            TcpRead::Nothing | TcpRead::End => None,
+        };
+        socket.abort_up_to(tcp_stream::without_message(arrived.unwrap_or(&[])))
+    })
 }
 
 /// Decision about an embryo.
@@ -342,6 +347,12 @@ impl TcpAcceptor {
         true
     }
 
+    /// Takes the slot of a new socket, if necessary that of another one in this namespace.
+    fn slot(&self, waiting: &mut Waiting) -> Option<SocketSlot> {
+        let take = || self.node.socket_slot();
+        take().or_else(|| self.make_room(waiting, |_| true).then(take).flatten())
+    }
+
     /// Handles a new socket.
     fn admit(self: &Arc<Self>, waiting: &mut Waiting, mut socket: TcpSocket) {
         let counters = &self.transport.counters;
@@ -371,15 +382,22 @@ impl TcpAcceptor {
         }
         let is_of_peer = |it: &Embryo| it.key.faddr == key.faddr;
         let of_peer = waiting.embryos.iter().filter(|it| is_of_peer(it)).count();
-        let is_one_too_many = of_peer >= OF_PEER && !self.make_room(waiting, is_of_peer);
+        let has_room = of_peer < OF_PEER || self.make_room(waiting, is_of_peer);
+        let Some(slot) = has_room.then(|| self.slot(waiting)).flatten() else {
+            return match refuse(&socket, &mut waiting.beginning) {
+                true => counters.inc(TcpCounter::ListenRefused),
+                false => self.transport.lose(&key),
+            };
+        };
         let (send, receive) = self.transport.tunables.buffers();
         socket.set_buffers(send, receive);
-        if !is_one_too_many && socket.watch(self.clone()).is_err() {
+        if socket.watch(self.clone()).is_err() {
             // The periodic check looks at it.
             counters.inc(TcpCounter::ListenFailed);
         }
         let embryo = Embryo {
             socket: Some(socket),
+            _slot: slot,
             key,
             port: peer.port,
             since: time::monotonic_ns(),
@@ -387,12 +405,6 @@ impl TcpAcceptor {
             introduced: None,
             is_parked: false,
         };
-        if is_one_too_many {
-            return match embryo.is_refused(&mut waiting.beginning) {
-                true => counters.inc(TcpCounter::ListenRefused),
-                false => self.transport.lose(&key),
-            };
-        }
         if waiting.embryos.push_within_capacity(embryo).is_err() {
             self.transport.lose(&key);
         }

@@ -13,6 +13,8 @@ mod suite {
             ConnQuota,
             Node,
             NodeLimits,
+            SocketBudget,
+            SocketSlot,
             TableSlot,
             Transports,
             Tunables, //
@@ -58,7 +60,10 @@ mod suite {
         per_peer: 64,
     };
 
-    /// Nodes that share a quota.
+    /// Number of sockets that may wait.
+    const SOCKETS: usize = 6;
+
+    /// Nodes that share their limits.
     struct Bench {
         nodes: [Arc<Node>; 2],
         unmapped: Unmapped,
@@ -76,6 +81,7 @@ mod suite {
             let transports = Transports::new().with(Arc::new(Loop, GFP_KERNEL)?);
             let limits = NodeLimits {
                 quota: Some(ConnQuota::new(BOUNDS)?),
+                sockets: SocketBudget::new(SOCKETS)?,
                 ..NodeLimits::of_one(BOUNDS)?
             };
             let node = || {
@@ -188,6 +194,43 @@ mod suite {
         second.end_attempt(AttemptPlace::First);
         let again = first.begin_attempt(kind).is_ok();
         assert_eq!((refused, others, again), ([true; 2], [true; 2], true));
+        Ok(())
+    }
+
+    #[test]
+    fn sockets_that_wait_have_one_limit_in_all_nodes() -> Result {
+        let bench = Bench::new()?;
+        let [first, second] = &bench.nodes;
+        let mut slots = KVec::new();
+        for node in [first, second].iter().cycle().take(SOCKETS) {
+            slots.push(node.socket_slot(), GFP_KERNEL)?;
+        }
+        let taken = slots.iter().flatten().count();
+        // Those that got none must not count.
+        let full = [first, second, first].map(|node| node.socket_slot().is_none());
+        drop(slots.pop());
+        let again = second.socket_slot();
+        let one = (again.is_some(), first.socket_slot().is_none());
+        drop((slots, again));
+        let all = [(); SOCKETS].map(|()| first.socket_slot());
+        assert_eq!((taken, full), (SOCKETS, [true; 3]));
+        assert_eq!(one, (true, true));
+        assert!(all.iter().all(Option::is_some) && second.socket_slot().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn namespaces_of_users_leave_half_of_the_waiting_sockets_to_root() -> Result {
+        let budget = SocketBudget::new(SOCKETS)?;
+        let count = |slots: &[Option<SocketSlot>]| slots.iter().flatten().count();
+        let of_users = [(); SOCKETS].map(|()| budget.take(true));
+        let of_root = [(); SOCKETS].map(|()| budget.take(false));
+        assert_eq!((count(&of_users), count(&of_root)), (3, 3));
+        drop(of_users);
+        // Those of root take the place of users, too.
+        let more = [(); SOCKETS].map(|()| budget.take(false));
+        let none = budget.take(true);
+        assert_eq!((count(&more), none.is_none()), (3, true));
         Ok(())
     }
 
