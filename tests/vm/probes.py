@@ -7,16 +7,23 @@ TRACING = "/sys/kernel/tracing"
 
 
 class Probes:
-    """Records the calls of functions. Each is given by its name and the arguments to record."""
+    """Records the calls of functions. Each is given by its name, with its module if it is of one,
+    and the arguments to record.
 
-    def __init__(self, node, *functions):
-        self.node, self.functions = node, {x.split()[0]: x for x in functions}
+    returns: functions whose returns are recorded, too, as calls of NAME_returns."""
+
+    def __init__(self, node, *functions, returns=()):
+        self.node, self.functions = node, {}
+        for kind, suffix, group in (("p", "", functions), ("r", "_returns", returns)):
+            for what in group:
+                name = what.split()[0].split(":")[-1] + suffix
+                self.functions[name] = f"{kind}:rds_calls/{name} {what}"
 
     def __enter__(self):
         self.node.run(f"echo >{TRACING}/trace")
         self.node.run(f"cd {TRACING}; echo 0 >events/rds_calls/enable; echo >kprobe_events", check=False)
-        for name, what in self.functions.items():
-            self.node.run(f"cd {TRACING}; echo 'p:rds_calls/{name} {what}' >>kprobe_events && "
+        for name, event in self.functions.items():
+            self.node.run(f"cd {TRACING}; echo '{event}' >>kprobe_events && "
                           f"echo 1 >events/rds_calls/{name}/enable")
         return self
 

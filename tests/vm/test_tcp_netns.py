@@ -4,10 +4,11 @@
 The namespaces of a machine are its nodes, with veth pairs between them.
 """
 
+import errno
 import json
 
 import pytest
-from probes import TRACING
+from probes import TRACING, Probes
 from traffic import Streams, counters, exchange, messages, ping, wait_for, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
@@ -19,6 +20,10 @@ SETTINGS = "/proc/sys/net/rds"
 INIT_NETWORK = "10.79.0"
 # For windows below 1 MiB: the buffers have 256 KiB.
 MOST_SCALE = 4
+# The end of a namespace for RDS, and of a connection that TCP gives up. A socket has its namespace
+# at a fixed place.
+END = "rds_rust:pernet_pre_exit"
+GIVEN_UP = "tcp_done_with_error net=+48($arg1):x64 error=$arg2:s32"
 
 
 class Space:
@@ -207,18 +212,40 @@ sys.stdin.read()
 """
 
 
+def fields_of(text):
+    """Returns the recorded arguments of a call by name."""
+    return dict(x.split("=") for x in text.split())
+
+
+def ends_and_errors(probes):
+    """Returns how many namespaces have ended for RDS, and the errors with which TCP has ended their
+    sockets meanwhile."""
+    ending, count, errors = None, 0, []
+    for name, text in probes.calls():
+        fields = fields_of(text)
+        if name == "pernet_pre_exit":
+            ending = fields["net"]
+        elif name == "pernet_pre_exit_returns":
+            ending, count = None, count + 1
+        elif name == "tcp_done_with_error" and fields["net"] == ending:
+            errors.append(int(fields["error"]))
+    return count, errors
+
+
 @pytest.mark.parametrize("state", ("syn-sent", "syn-recv", "established"))
 def test_end_half_open(spaces, tools, guest, state):
     """A namespace ends while its peer answers nothing: to a request to connect, to an answer to
-    one, and to data."""
+    one, and to data. The end does not wait until TCP gives the peer up."""
     (left, host), (right, peer) = spaces.pair()
     # Otherwise the connection would end by itself before the test gives up.
     for space in (left, right):
         setting(space, "keepalive_secs", 3600)
     if state == "established":
         ping(tools, left, peer, host)
-    # So that each knows the link address of the other one.
-    left.run(["ping", "-c", 1, "-W", 60, peer])
+    # So that each knows the link address of the other one, also if that does not answer for long.
+    for space, other, address in ((left, right, peer), (right, left, host)):
+        link = json.loads(other.run(f"ip -j link show v-{other.name}").out)[0]["address"]
+        space.run(f"ip neigh replace {address} lladdr {link} dev v-{space.name} nud permanent")
     # The left node has the lower address, so the connection of the right one only wakes it up.
     sender, source, target, mute = (right, peer, host, left) if state == "syn-recv" else (left, host, peer, right)
     lose_all(mute, f"v-{mute.name}")
@@ -232,7 +259,10 @@ def test_end_half_open(spaces, tools, guest, state):
 
     wait_until(sockets, lambda: left.run("ss -tan").out)
     program.stop()
-    spaces.await_gone(left)
+    with Probes(spaces.node, f"{END} net=$arg1:x64", GIVEN_UP, returns=(END,)) as probes:
+        spaces.await_gone(left)
+        count, errors = ends_and_errors(probes)
+        assert count == 1 and not {errno.ETIMEDOUT, errno.EHOSTUNREACH} & set(errors), errors
     spaces.await_gone(right)
 
 
