@@ -6,10 +6,11 @@ The namespaces of a machine are its nodes, with veth pairs between them.
 
 import errno
 import json
+import socket
 
 import pytest
 from probes import TRACING, Probes
-from traffic import Streams, counters, exchange, messages, ping, wait_for, wait_until
+from traffic import RDS_TCP_PORT, Streams, counters, exchange, messages, ping, wait_for, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
@@ -18,12 +19,19 @@ LOOP = "127.0.0.1"
 LAST = "sysctl_core_net_exit"
 SETTINGS = "/proc/sys/net/rds"
 INIT_NETWORK = "10.79.0"
-# For windows below 1 MiB: the buffers have 256 KiB.
-MOST_SCALE = 4
 # The end of a namespace for RDS, and of a connection that TCP gives up. A socket has its namespace
 # at a fixed place.
 END = "rds_rust:pernet_pre_exit"
 GIVEN_UP = "tcp_done_with_error net=+48($arg1):x64 error=$arg2:s32"
+# Most bytes of a buffer in a namespace of a user. For windows below 1 MiB.
+USER_BUFFER, MOST_SCALE = 256 << 10, 4
+# A socket that is read: its ports and flags, which have fixed places, and all words in which its
+# buffers may be.
+ARRAYS, BYPASS = ("first", "second", "third"), 0x80
+READ = " ".join(("tcp_recvmsg to=+12($arg1):u16 port=+14($arg1):u16 flags=+19($arg1):u8", *(
+    f"{name}=+{256 * index}($arg1):u32[64]" for index, name in enumerate(ARRAYS))))
+# Sizes of the receive buffers of known sockets. Their send buffers have 2 bytes more.
+KNOWN = (1234568, 2345678)
 
 
 class Space:
@@ -317,9 +325,44 @@ def test_limits_of_all(spaces, node, guest, load):
     node.run("ip link del v-init")
 
 
-def test_namespace_of_a_user(node, guest, spaces):
+def sockets_read(probes):
+    """Returns the TCP sockets that were read: (ports, whether it bypasses the accounts, words)."""
+    found = []
+    for name, text in probes.calls():
+        if name != "tcp_recvmsg":
+            continue
+        fields = fields_of(text)
+        words = [int(x) for name in ARRAYS for x in fields[name].strip("{}").split(",")]
+        ports = int(fields["port"]), socket.ntohs(int(fields["to"]))
+        found.append((ports, int(fields["flags"]) & BYPASS != 0, words))
+    return found
+
+
+@pytest.mark.parametrize("most", (None, 131072))
+def test_namespace_of_a_user(node, guest, spaces, most):
     """A user's own namespace has no listener before its first socket. The settings there, of RDS
-    and of TCP, do not decide about the memory of sockets."""
-    told = json.loads(node.run(["python3", guest / "netns_user.py"]).out)
+    and of TCP, do not decide about the memory of sockets. Those of the machine do."""
+    limits = "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"
+    usual = node.run(["cat", *limits]).out.split()
+    if most:
+        node.run(f"echo {most} | tee {' '.join(limits)}")
+    try:
+        with Probes(node, READ) as probes:
+            program = node.start(["python3", guest / "netns_user.py", *KNOWN])
+            told = json.loads(program.expect("^{.*}$")[0])
+            sockets = sockets_read(probes)
+            program.finish()
+    finally:
+        for file, value in zip(limits, usual):
+            node.run(f"echo {value} >{file}")
     assert told.pop("scale") <= MOST_SCALE
     assert told == {"before": [], "after": ["16385"], "transport": "tcp"}, told
+    known = [(bypasses, words) for ports, bypasses, words in sockets if ports == (0, 0)]
+    assert [x for x, _ in known] == [False, True]
+    # Their buffers show which words these are.
+    pairs = list(zip(*(words for _, words in known)))
+    receive, send = (pairs.index(tuple(x + more for x in KNOWN)) for more in (0, 2))
+    accepted, connected = ({(words[receive], words[send], bypasses) for ports, bypasses, words in sockets
+                            if ports[end] == RDS_TCP_PORT} for end in (0, 1))
+    size = min(USER_BUFFER, most or USER_BUFFER)
+    assert accepted == connected == {(size, size, False)}
