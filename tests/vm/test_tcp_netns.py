@@ -25,6 +25,8 @@ END = "rds_rust:pernet_pre_exit"
 GIVEN_UP = "tcp_done_with_error net=+48($arg1):x64 error=$arg2:s32"
 # Most bytes of a buffer in a namespace of a user. For windows below 1 MiB.
 USER_BUFFER, MOST_SCALE = 256 << 10, 4
+# Sockets of peers that wait in all namespaces of users.
+MOST_OF_USERS = 256
 # A socket that is read: its ports and flags, which have fixed places, and all words in which its
 # buffers may be.
 ARRAYS, BYPASS = ("first", "second", "third"), 0x80
@@ -323,6 +325,31 @@ def test_limits_of_all(spaces, node, guest, load):
     for program in (held, also, too):
         program.stop()
     node.run("ip link del v-init")
+
+
+@pytest.mark.long("debug")
+def test_waiting_sockets_of_all(spaces, node, guest, load):
+    """Sockets of peers that wait in all namespaces of users have one limit, and give their room
+    back. Those in namespaces of root have room beside them."""
+    load("tcp=1", "max_conns=1")
+    (left, host), (right, peer) = spaces.pair()
+    # One more namespace has the peers.
+    many, each = 18, 16
+    # A connection to the stranger takes the room of the program, once that has ended.
+    for has_stranger in (False, True):
+        before = spaces.gone()
+        program = node.start(["python3", guest / "netns_waiting.py", many, MOST_OF_USERS])
+        told = json.loads(program.expect("^{.*}$")[0])
+        assert told == {"open": MOST_OF_USERS, "counted": many * each - MOST_OF_USERS}
+        if has_stranger:
+            stranger = left.start(["python3", guest / "tcp_parked.py", peer, RDS_TCP_PORT, 1, host])
+            stranger.expect("^sent$")
+            # It is kept, as there is no room for a connection.
+            now = wait_for(right, guest, lambda now: now["conn_refused_limit"] > 0)
+            assert (now["tcp_listen_refused"], now["tcp_listen_lost"]) == (0, 0)
+            stranger.finish()
+        program.finish()
+        wait_until(lambda: spaces.gone() == before + many + 1, spaces.gone)
 
 
 def sockets_read(probes):
