@@ -25,4 +25,4 @@ RDS_PARAM(idle_secs, 600,
 /* Name and default are those of C RDS. */
 RDS_PARAM(rds_ib_retry_count, 1,
 	  "How often a device sends again what its peer does not acknowledge, 0 to 7")
-RDS_PARAM(tcp, 0, "1: RDS over TCP, too, in the initial network namespace; 0: not")
+RDS_PARAM(tcp, 0, "1: RDS over TCP, too, in each network namespace; 0: not")
