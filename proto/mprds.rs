@@ -17,8 +17,11 @@
 //! - *Use.* Paths are accepted once this node has offered their number. It makes and uses them once
 //!   the peer has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
-//!   does if nothing arrives for a second. Probes without an answer are repeated, five in all. To a
-//!   peer that may still use several paths the first one has no number: C RDS changes nothing then.
+//!   does if nothing arrives for a second. Probes without an answer are repeated, five in all, and
+//!   five with each larger number. To a peer that may still use several paths the first one has no
+//!   number: C RDS changes nothing then.
+//! - *Late answers.* Those to probes of an earlier link are sent again on the next one. The peer
+//!   does not know yet if this node is the same, so they have no number. They settle nothing.
 //!
 //! Only handshakes on the first path are passed to [`Mprds::receive`], and each only once.
 //!
@@ -44,7 +47,7 @@ use core::num::NonZeroU32;
 /// Time between two probes.
 const PERIOD_NS: u64 = SECOND;
 
-/// Maximum number of probes on a link, apart from those with a larger number.
+/// Maximum number of probes on a link with the same number of paths.
 const PROBES: u8 = 5;
 
 /// Number of paths.
@@ -177,6 +180,8 @@ impl PeerPaths {
 struct Exchange {
     /// The peer has sent one.
     received: bool,
+    /// The peer has sent one with a number. The others may be answers to probes of earlier links.
+    numbered: bool,
     /// Probes that may be sent, and the time of the next one, as long as the link is up.
     probes: Option<(u8, u64)>,
     /// Number of the last probe that was requested from the caller.
@@ -211,6 +216,7 @@ impl Mprds {
             peer: None,
             link: Exchange {
                 received: false,
+                numbered: false,
                 probes: None,
                 wanted: None,
                 asked: None,
@@ -309,6 +315,7 @@ impl Mprds {
         link.received = true;
         peer.has_port_index |= handshake.has_port_index;
         if let Some(number) = handshake.paths {
+            link.numbered = true;
             peer.offered = peer.offered.max(PathCount::at_most(number));
         }
         if kind == HandshakeKind::Answer {
@@ -366,9 +373,10 @@ impl Mprds {
 
     /// Returns `true` if no more probes are needed on this link.
     fn is_settled(&self) -> bool {
-        let done =
-            |peer: PeerPaths| !peer.has_port_index || self.link.confirmed >= Some(self.offer());
-        self.most == PathCount::One || (self.link.received && self.peer.is_some_and(done))
+        let link = &self.link;
+        let is_confirmed = link.numbered && link.confirmed >= Some(self.offer());
+        let done = |peer: PeerPaths| !peer.has_port_index || is_confirmed;
+        self.most == PathCount::One || (link.received && self.peer.is_some_and(done))
     }
 
     /// Returns `true` if the caller has to send a probe on the first path. Called after
@@ -384,7 +392,9 @@ impl Mprds {
         if !grows && (left == 0 || now < time) {
             return false;
         }
-        let left = if grows { left } else { left.saturating_sub(1) };
+        // Its answer comes after those to the other probes, of which some may be lost.
+        let left = if grows { PROBES } else { left };
+        let left = left.saturating_sub(1);
         self.link.probes = Some((left, now.saturating_add(PERIOD_NS)));
         self.link.wanted = number;
         true

@@ -336,6 +336,37 @@ fn fewer_paths_are_a_restart() {
     }
 }
 
+/// Answers to probes of an earlier link are sent again without a number: the peer does not know yet
+/// if this node is the same. They say nothing about its paths.
+#[test]
+fn late_answers_are_no_restart() {
+    let neutral = Handshake {
+        paths: None,
+        ..read(UEK)
+    };
+    let mut node = Mprds::new(PathCount::Eight, None);
+    node.up(0, true);
+    for _ in 0..2 {
+        assert!(node.check(0));
+        node.send(HandshakeKind::Probe);
+        assert!(!node.receive(HandshakeKind::Answer, &read(UEK)));
+    }
+    assert_eq!(node.paths(), PathCount::Eight);
+    node.down();
+    node.up(0, true);
+    for sent in [None, Some(8)] {
+        assert!(node.check(0));
+        assert_eq!(node.send(HandshakeKind::Probe).paths, sent);
+        assert!(!node.receive(HandshakeKind::Answer, &neutral));
+        assert!(node.next_check().is_some());
+    }
+    for _ in 0..2 {
+        assert!(!node.receive(HandshakeKind::Answer, &read(UEK)));
+    }
+    assert_eq!(node.paths(), PathCount::Eight);
+    assert_eq!(node.next_check(), None);
+}
+
 #[test]
 fn a_silent_peer_is_probed_five_times() {
     let mut node = Mprds::new(PathCount::Eight, None);

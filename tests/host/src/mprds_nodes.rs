@@ -136,10 +136,13 @@ fn other() -> impl Strategy<Value = Software> {
 enum Happening {
     /// The next frame for a node arrives.
     Arrive(usize),
+    /// The next frame for a node arrives. The node has no memory for an answer to a probe.
+    ArriveInVain(usize),
     /// Time passes.
     Wait(u64),
-    /// The first path gets a new link. The frames under way are lost.
-    Relink,
+    /// The first path gets a new link. The frames under way are sent again, as are as many of the
+    /// last ones that have arrived at each node: their acknowledgements are lost.
+    Relink([usize; 2]),
     /// A node restarts, perhaps with other software.
     Restart(usize, Software),
 }
@@ -147,24 +150,42 @@ enum Happening {
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         12 => (0usize..2).prop_map(Happening::Arrive),
+        1 => (0usize..2).prop_map(Happening::ArriveInVain),
         4 => (0..3 * SECOND / 2).prop_map(Happening::Wait),
-        2 => Just(Happening::Relink),
+        4 => (0usize..3, 0usize..3).prop_map(|(a, b)| Happening::Relink([a, b])),
         1 => ours().prop_map(|new| Happening::Restart(0, new)),
         1 => other().prop_map(|new| Happening::Restart(1, new)),
         1 => ours().prop_map(|new| Happening::Restart(1, new)),
     ]
 }
 
+/// A message on the first path.
+#[derive(Clone, Debug)]
+struct Frame {
+    kind: HandshakeKind,
+    exthdr: [u8; SPACE],
+    /// It was sent on an earlier link, too.
+    again: bool,
+    /// It has arrived before.
+    duplicate: bool,
+}
+
 /// Two nodes, and the first path between them.
 struct World {
     nodes: [Software; 2],
-    /// Handshakes on the way to each node, and the last ones of each node.
-    wires: [VecDeque<(HandshakeKind, [u8; SPACE])>; 2],
+    /// Handshakes on the way to each node.
+    wires: [VecDeque<Frame>; 2],
+    /// Those that have arrived at each node on this link.
+    arrived: [VecDeque<Frame>; 2],
     now: u64,
     /// The node that connects.
     lower: usize,
     /// Probes of each node on this link.
     probes: [u32; 2],
+    /// Frames of this link for whose answer each node had no memory.
+    in_vain: [u32; 2],
+    /// Each node has received an answer to a probe of an earlier link, since the last restart.
+    late: [bool; 2],
     /// Paths of the second node by the last handshake with a number, if they are several. 0 after a
     /// restart.
     most_used: u16,
@@ -179,27 +200,33 @@ impl World {
         let mut world = World {
             nodes,
             wires: Default::default(),
+            arrived: Default::default(),
             now: 5,
             lower,
             probes: [0; 2],
+            in_vain: [0; 2],
+            late: [false; 2],
             most_used: 0,
             used: [1; 2],
             has_new_peer: [false; 2],
         };
-        world.relink();
+        world.relink([0; 2]);
         world
     }
 
-    fn relink(&mut self) {
-        self.wires = Default::default();
+    fn relink(&mut self, unacknowledged: [usize; 2]) {
         self.probes = [0; 2];
+        self.in_vain = [0; 2];
+        for node in 0..2 {
+            if let Software::Ours { state, .. } = &mut self.nodes[node] {
+                state.down();
+            }
+            self.repeat(node, unacknowledged[1 - node]);
+        }
         for node in 0..2 {
             let accepted = node != self.lower;
             match &mut self.nodes[node] {
-                Software::Ours { state, .. } => {
-                    state.down();
-                    state.up(self.now, accepted);
-                }
+                Software::Ours { state, .. } => state.up(self.now, accepted),
                 Software::Other(it) => {
                     if it.probes(accepted) {
                         self.send(node, HandshakeKind::Probe);
@@ -210,13 +237,35 @@ impl World {
         }
     }
 
+    /// Sends the messages of a node again on a new link, as far as they have not arrived. As many
+    /// of the others are repeated, too.
+    fn repeat(&mut self, node: usize, others: usize) {
+        let mut arrived = std::mem::take(&mut self.arrived[1 - node]);
+        let mut again = arrived.split_off(arrived.len().saturating_sub(others));
+        again.iter_mut().for_each(|frame| frame.duplicate = true);
+        again.append(&mut self.wires[1 - node]);
+        for frame in &mut again {
+            frame.again = true;
+            // Other software does not change a header.
+            if let Software::Ours { state, .. } = &mut self.nodes[node] {
+                frame.exthdr = state.send(frame.kind).emit();
+            }
+        }
+        self.wires[1 - node] = again;
+    }
+
     fn send(&mut self, node: usize, kind: HandshakeKind) {
         let handshake = match &mut self.nodes[node] {
             Software::Ours { state, .. } => state.send(kind),
             Software::Other(it) => it.handshake(),
         };
         self.probes[node] += u32::from(kind == HandshakeKind::Probe);
-        self.wires[1 - node].push_back((kind, handshake.emit()));
+        self.wires[1 - node].push_back(Frame {
+            kind,
+            exthdr: handshake.emit(),
+            again: false,
+            duplicate: false,
+        });
     }
 
     fn check(&mut self, node: usize) {
@@ -229,11 +278,17 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, node: usize) -> bool {
-        let Some((kind, exthdr)) = self.wires[node].pop_front() else {
+    fn arrive(&mut self, node: usize, answers: bool) -> bool {
+        let Some(frame) = self.wires[node].pop_front() else {
             return false;
         };
-        let (kind, handshake) = Handshake::of(&header(kind, exthdr)).unwrap();
+        self.arrived[node].push_back(frame.clone());
+        if frame.duplicate {
+            return true;
+        }
+        self.late[node] |= frame.again && frame.kind == HandshakeKind::Answer;
+        let header = header(frame.kind, frame.exthdr);
+        let (kind, handshake) = Handshake::of(&header).unwrap();
         if !self.nodes[node].has_port_index() {
             let offered = handshake.paths.unwrap_or(1);
             assert_eq!(offered, 1, "an old peer must not use several paths");
@@ -255,7 +310,7 @@ impl World {
                 }
             }
         }
-        if kind == HandshakeKind::Probe {
+        if kind == HandshakeKind::Probe && answers {
             self.send(node, HandshakeKind::Answer);
         }
         self.check(node);
@@ -265,20 +320,32 @@ impl World {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrive(node) => {
-                self.arrive(node);
+                self.arrive(node, true);
+            }
+            Happening::ArriveInVain(node) => {
+                // A node with no memory for long needs another link.
+                self.in_vain[node] += 1;
+                self.arrive(node, self.in_vain[node] > 2);
             }
             Happening::Wait(time) => {
                 self.now += time;
                 (0..2).for_each(|node| self.check(node));
             }
-            Happening::Relink => self.relink(),
+            Happening::Relink(unacknowledged) => self.relink(unacknowledged),
             Happening::Restart(node, new) => {
                 self.nodes[node] = new;
                 self.most_used = 0;
                 self.used[node] = 1;
                 self.has_new_peer[node] = false;
                 self.has_new_peer[1 - node] = true;
-                self.relink();
+                self.late = [false; 2];
+                // The other node still has its messages, and numbers them again.
+                self.wires[1 - node].clear();
+                for frame in &mut self.wires[node] {
+                    frame.duplicate = false;
+                }
+                self.arrived = Default::default();
+                self.relink([0; 2]);
             }
         }
     }
@@ -288,10 +355,11 @@ impl World {
         for node in 0..2 {
             if let Software::Ours { state, .. } = &self.nodes[node] {
                 for index in (1..8).filter(|index| state.may_connect(*index)) {
-                    let peer = &self.nodes[1 - node];
-                    assert!(peer.accepts(index), "path {index} of {:?}", self.nodes);
+                    // Other software may learn a bit later then.
+                    let ready = self.nodes[1 - node].accepts(index) || self.late[node];
+                    assert!(ready, "path {index} of {:?}", self.nodes);
                 }
-                assert!(self.probes[node] <= 9, "too many probes");
+                assert!(self.probes[node] <= 20, "too many probes");
             }
         }
     }
@@ -299,7 +367,7 @@ impl World {
     /// Waits until no handshake is under way, and none comes.
     fn rest(&mut self) {
         for _ in 0..20 {
-            while self.arrive(0) || self.arrive(1) {
+            while self.arrive(0, true) || self.arrive(1, true) {
                 self.verify();
             }
             self.happen(Happening::Wait(SECOND));
@@ -320,9 +388,13 @@ proptest! {
         first in ours(),
         second in prop_oneof![ours(), other()],
         lower in 0usize..2,
+        rests: bool,
         happenings in prop::collection::vec(happening(), 0..60),
     ) {
         let mut world = World::new([first, second], lower);
+        if rests {
+            world.rest();
+        }
         for happening in happenings {
             world.happen(happening);
             world.verify();
