@@ -21,6 +21,7 @@ mod gate;
 mod ib_private;
 mod mprds;
 mod packed;
+mod paths;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;
 mod pool_sizes;
@@ -32,6 +33,7 @@ mod retry_timers;
 mod rx;
 #[cfg(rds_kunit_iommu)]
 mod tcp;
+mod tcp_bench;
 pub(crate) mod transport;
 mod transports;
 mod tx;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of several paths of a connection, with a fake TCP transport.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_paths)]
+mod suite {
+    use crate::{
+        kunit::{
+            tcp_bench::{
+                answer,
+                negotiate,
+                probe,
+                receive,
+                receive_full_map,
+                Bench,
+                PORTS, //
+            },
+            wait::eventually, //
+        },
+        msg::Message,
+        proto::{
+            exthdr::SPACE,
+            mprds::PathCount,
+            wire::{
+                Flags,
+                Header,
+                PING_PORT, //
+            }, //
+        }, //
+    };
+    use kernel::prelude::*;
+
+    #[test]
+    fn ports_use_several_paths_until_the_peer_restarts() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        bench.queue.flush();
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let on_first = connection.path.info().next_tx - first;
+        let on_others = PORTS.len() as u64 - on_first;
+        let before = bench.counted("send_moved");
+        let net = connection.key.net;
+        bench
+            .node
+            .reset_connections(net, connection.key.laddr, None, 0);
+        bench.queue.flush();
+        receive(&connection, &probe(3, 2))?;
+        let moved = eventually(|| bench.counted("send_moved") == on_others);
+        // All ports use the first path now.
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let again = connection.path.info().next_tx - first;
+        drop(bench);
+        assert_eq!(before, 0);
+        assert!(on_first > 0 && on_others > on_first);
+        assert!(moved.is_ok());
+        assert!(again >= PORTS.len() as u64);
+        Ok(())
+    }
+
+    /// Returns a message that is no duplicate if the numbers of the peer have begun again.
+    fn again(sequence: u64) -> Header {
+        Header {
+            flags: Flags::RETRANSMITTED,
+            sequence,
+            dport: PORTS.start,
+            ..Header::default()
+        }
+    }
+
+    #[test]
+    fn a_restarted_peer_has_new_numbers_on_all_paths() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        let other = bench.path(&connection, 2).ok_or(ENODEV)?;
+        let wanted = other.want_for_peer();
+        bench.queue.flush();
+        for sequence in [1, 9] {
+            receive(&other, &again(sequence))?;
+        }
+        let new = bench.counted("recv_drop_old_seq");
+        receive(&other, &again(5))?;
+        let duplicate = bench.counted("recv_drop_old_seq");
+        let net = connection.key.net;
+        bench
+            .node
+            .reset_connections(net, connection.key.laddr, None, 0);
+        bench.queue.flush();
+        receive(&connection, &probe(3, 2))?;
+        // The worker of the first path lets the other ones move their messages.
+        for _ in 0..2 {
+            bench.queue.flush();
+        }
+        receive(&other, &again(5))?;
+        let after = bench.counted("recv_drop_old_seq");
+        drop((other, connection));
+        drop(bench);
+        assert!(wanted);
+        assert_eq!((new, duplicate, after), (0, 1, 1));
+        Ok(())
+    }
+
+    /// The position of a forgotten path is kept as long as the peer runs.
+    #[test]
+    fn a_forgotten_path_has_new_numbers_after_a_restart() -> Result {
+        let mut counts = [0; 2];
+        for (generation, count) in (1..).zip(&mut counts) {
+            let bench = Bench::with(1, PathCount::Two, 2)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            for sequence in [1, 9] {
+                receive(&other, &again(sequence))?;
+            }
+            // So nothing waits for the peer.
+            let ack = Header {
+                ack: connection.path.info().next_tx.saturating_sub(1),
+                ..Header::default()
+            };
+            receive(&connection, &ack)?;
+            bench.forget_path(&connection, &other)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            receive(&other, &again(5))?;
+            *count = bench.counted("recv_drop_old_seq");
+        }
+        assert_eq!(counts, [1, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn without_room_for_all_paths_there_is_one() -> Result {
+        let bench = Bench::with(0, PathCount::Eight, 7)?;
+        let connection = bench.connect()?;
+        for sequence in 1..=2 {
+            eventually(|| bench.counted("send_probe") == sequence)?;
+            receive(&connection, &answer(sequence, 1))?;
+        }
+        let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
+        let first = connection.path.info().next_tx;
+        for port in PORTS {
+            let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let sent = connection.path.info().next_tx - first;
+        drop(bench);
+        assert!(refused.is_ok());
+        assert!(sent >= PORTS.len() as u64);
+        Ok(())
+    }
+
+    /// A ping on another path may overtake the map that says that its port has room. Maps of C RDS
+    /// may come on that path, too.
+    #[test]
+    fn a_ping_of_this_module_on_another_path_is_answered_without_the_map() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        let [ours, of_c] = [1, 2].map(|path| bench.path(&connection, path));
+        let (ours, of_c) = (ours.ok_or(ENODEV)?, of_c.ok_or(ENODEV)?);
+        let without_generation = Header {
+            exthdr: [0; SPACE],
+            ..Header::congestion_update(0, 1, 0)
+        };
+        receive_full_map(&connection, &without_generation)?;
+        let is_full = connection.is_congested(PORTS.start);
+        receive_full_map(&ours, &Header::congestion_update(0, 1, 1))?;
+        let counts = || {
+            (
+                bench.counted("send_pong"),
+                bench.counted("send_pong_dropped"),
+            )
+        };
+        let ping = Header {
+            sequence: 3,
+            sport: PORTS.start,
+            dport: PING_PORT,
+            ..Header::default()
+        };
+        let before = counts();
+        receive(&ours, &ping)?;
+        let after_ours = counts();
+        receive(&of_c, &ping)?;
+        let after_c = counts();
+        receive(&connection, &ping)?;
+        let after_first = counts();
+        drop(bench);
+        assert!(is_full);
+        assert_eq!(before, (0, 0));
+        assert_eq!((after_ours, after_c, after_first), ((1, 0), (1, 1), (1, 2)));
+        Ok(())
+    }
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A node with a fake TCP transport, and the frames of its peer, for the suites about paths.
+
+use super::{
+    transport::{
+        self,
+        PlainLink,
+        ReadyEnd,
+        WithoutMemory, //
+    },
+    wait::eventually, //
+};
+use crate::{
+    conn::{
+        xmit::{
+            self,
+            FrameSink, //
+        },
+        ConnKey,
+        Connection,
+        Endpoint,
+        EndpointEvent,
+        EndpointProgress,
+        Node,
+        RecvFrame,
+        Transports,
+        TxQueue, //
+    },
+    kapi::{
+        rdma::{
+            OperationItem,
+            PostError,
+            RejectedOp,
+            SendItem, //
+        },
+        sync::{
+            new_spinlock_bh,
+            Item,
+            OwnedQueue,
+            SpinLockBh, //
+        }, //
+    },
+    proto::{
+        exthdr::SPACE,
+        mprds::PathCount,
+        wire::{
+            FragmentSize,
+            Header,
+            CONG_MAP_BYTES,
+            PING_PORT,
+            PROBE_PORT, //
+        },
+        xmit::LinkRoom, //
+    },
+    recv_pool::{
+        Context,
+        Pools,
+        Unmapped, //
+    },
+    socket::{
+        SharedState,
+        TransportId, //
+    }, //
+};
+use core::ops::RangeInclusive;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Extensions of C RDS: eight paths, a generation, and ports that have the index of the path.
+pub(crate) const fn of_c(generation: u8) -> [u8; SPACE] {
+    [
+        5, 0, 8, 6, 0, 0, 0, generation, 8, 0, 0, 0, 0, 0, 0, 0, //
+    ]
+}
+
+pub(crate) fn probe(sequence: u64, generation: u8) -> Header {
+    Header {
+        sequence,
+        sport: PROBE_PORT,
+        dport: PING_PORT,
+        exthdr: of_c(generation),
+        ..Header::default()
+    }
+}
+
+/// Ports from which the suite sends.
+pub(crate) const PORTS: core::ops::Range<u16> = 1000..1064;
+
+pub(crate) fn answer(sequence: u64, generation: u8) -> Header {
+    Header {
+        sport: PING_PORT,
+        dport: PROBE_PORT,
+        ..probe(sequence, generation)
+    }
+}
+
+/// Negotiates several paths. The second probe of this node, after the first answer, has the
+/// number. `numbers` are those of the probes, and the sequence numbers of the answers.
+pub(crate) fn negotiate(
+    bench: &Bench,
+    connection: &Arc<Connection>,
+    count: PathCount,
+    numbers: RangeInclusive<u64>,
+    generation: u8,
+) -> Result {
+    for number in numbers {
+        eventually(|| bench.counted("send_probe") == number)?;
+        receive(connection, &answer(number, generation))?;
+    }
+    let paths = || (0..).take_while(|path| bench.path(connection, *path).is_some());
+    eventually(|| paths().count() == usize::from(count.number()))
+}
+
+/// Passes the frame of a header to a connection, as a transport does.
+pub(crate) fn receive(connection: &Arc<Connection>, header: &Header) -> Result {
+    receive_frame(connection, header, 0)
+}
+
+/// Passes a map to a connection in which all ports are full.
+pub(crate) fn receive_full_map(connection: &Arc<Connection>, header: &Header) -> Result {
+    const SIZE: u32 = FragmentSize::K4.bytes();
+    for _ in 0..CONG_MAP_BYTES / SIZE {
+        receive_frame(connection, header, SIZE as usize)?;
+    }
+    Ok(())
+}
+
+/// Passes a frame with `payload` bytes, whose bits are all set.
+fn receive_frame(connection: &Arc<Connection>, header: &Header, payload: usize) -> Result {
+    let pools = connection.node.transports.get(TransportId::Tcp);
+    let pools = pools.ok_or(ENODEV)?.pools(connection.key.laddr, 0)?;
+    let size = pools.recv(FragmentSize::K4);
+    let mut frame = size.alloc(Context::MaySleep).ok_or(ENOMEM)?;
+    let bytes = frame.bytes_mut();
+    bytes.fill(0xff);
+    header.emit(bytes.first_chunk_mut::<{ Header::LEN }>().ok_or(EINVAL)?);
+    let frame = RecvFrame::Stream {
+        buf: &mut Some(frame),
+        len: Header::LEN.saturating_add(payload),
+    };
+    connection.receive(frame, &mut 0).map_err(|_| EINVAL)?;
+    connection.flush_ack();
+    Ok(())
+}
+
+/// A node that reaches its peers through [`Wire`]. It forgets an idle connection that is down,
+/// because it has room for only one.
+pub(crate) struct Bench {
+    pub(crate) queue: Arc<OwnedQueue>,
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) node: Arc<Node>,
+}
+
+impl Bench {
+    pub(crate) fn new(idle_secs: u32) -> Result<Self> {
+        Self::with(idle_secs, PathCount::One, 1)
+    }
+
+    pub(crate) fn with_paths(most: PathCount) -> Result<Self> {
+        Self::with(0, most, 64)
+    }
+
+    pub(crate) fn with(idle_secs: u32, most: PathCount, per_peer: usize) -> Result<Self> {
+        let queue = Arc::new(OwnedQueue::new(c"rds_kunit")?, GFP_KERNEL)?;
+        let pool_shared = transport::pool_shared(&queue, 16 << 20)?;
+        let wire = try_pin_init!(Wire {
+            unmapped: Unmapped::new(&pool_shared)?,
+            most,
+            answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
+            end <- new_spinlock_bh!(None, "rds_kunit_end"),
+        });
+        let wire = Arc::pin_init(wire, GFP_KERNEL)?;
+        let shared = SharedState::new(queue.clone(), 1 << 20)?;
+        let transports = Transports::new().with(wire.clone());
+        let node = transport::node(&shared, &transports, &queue, per_peer, idle_secs)?;
+        Ok(Self { queue, wire, node })
+    }
+
+    /// Returns a connection that is up. The peer has the lower address, so it connects by
+    /// itself if it has something to send.
+    pub(crate) fn connect(&self) -> Result<Arc<Connection>> {
+        let other = transport::key();
+        let key = ConnKey {
+            laddr: other.faddr,
+            faddr: other.laddr,
+            transport: TransportId::Tcp,
+            ..other
+        };
+        let pools = self.wire.unmapped.pools();
+        let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
+        if !connection.want_for_peer() {
+            return Err(EINVAL);
+        }
+        self.queue.flush();
+        connection.note_first_frame(false);
+        Ok(connection)
+    }
+
+    /// Ends the link, and waits until the idle connection is forgotten. After a reset the
+    /// connection would come up again, and would be forgotten without its position later.
+    pub(crate) fn forget(&self, connection: &Arc<Connection>) -> Result {
+        self.forget_path(connection, connection)
+    }
+
+    /// Ends the last link, that of `first`, and waits until a path is forgotten.
+    pub(crate) fn forget_path(&self, first: &Arc<Connection>, path: &Connection) -> Result {
+        let end = self.wire.end.lock().take();
+        end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
+        first.wake_worker();
+        eventually(|| path.has_ended())
+    }
+
+    /// Returns another path of a connection.
+    pub(crate) fn path(&self, first: &Connection, path: u8) -> Option<Arc<Connection>> {
+        self.node.find_connection(&ConnKey { path, ..first.key })
+    }
+
+    /// Returns the header of the last answer.
+    pub(crate) fn answer(&self) -> Option<Header> {
+        *self.wire.answer.lock()
+    }
+
+    /// Returns the value of a counter of the node.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        transport::counted(&self.node, name)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.node.stop();
+    }
+}
+
+/// A transport whose links take all frames.
+#[pin_data]
+pub(crate) struct Wire {
+    pub(crate) unmapped: Unmapped,
+    most: PathCount,
+    #[pin]
+    answer: SpinLockBh<Option<Header>>,
+    /// Progress of the last endpoint.
+    #[pin]
+    end: SpinLockBh<Option<Arc<EndpointProgress>>>,
+}
+
+impl WithoutMemory for Wire {
+    fn id(&self) -> TransportId {
+        TransportId::Tcp
+    }
+
+    fn most_paths(&self) -> PathCount {
+        self.most
+    }
+
+    fn pools(&self) -> Result<Arc<Pools>> {
+        Ok(self.unmapped.pools().clone())
+    }
+
+    fn prepare(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+        let progress = Arc::new(EndpointProgress::new(), GFP_KERNEL)?;
+        drop(self.end.lock().replace(progress.clone()));
+        ReadyEnd::create(self, progress)
+    }
+}
+
+impl PlainLink for Wire {
+    fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        if xmit::transmit(connection, queue, || WireFrames(self)).is_err() {
+            connection.note_failure("frame", EIO);
+        }
+    }
+}
+
+/// Access of a transmission to a [`Wire`].
+struct WireFrames<'a>(&'a Wire);
+
+impl FrameSink for WireFrames<'_> {
+    fn room(&self) -> LinkRoom {
+        LinkRoom {
+            room: 64,
+            in_flight: 0,
+            report_every: 64,
+            reads: None,
+        }
+    }
+
+    fn fragment(&self) -> FragmentSize {
+        FragmentSize::K4
+    }
+
+    fn pools(&self) -> &Pools {
+        self.0.unmapped.pools()
+    }
+
+    fn awaits_first_frame(&self) -> bool {
+        false
+    }
+
+    fn serves_reads(&self) -> bool {
+        false
+    }
+
+    fn push(&mut self, item: SendItem, _: bool) -> Result {
+        let header = item.buf.bytes().first_chunk().ok_or(EINVAL)?;
+        let header = Header::parse(header).map_err(|_| EINVAL)?;
+        if (header.sport, header.dport) == (PING_PORT, PROBE_PORT) {
+            *self.0.answer.lock() = Some(header);
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, item: Item<OperationItem>) -> Result<(), RejectedOp> {
+        Err((item, PostError::Never))
+    }
+
+    fn resume_later(&mut self) {}
+
+    fn await_buffer(&mut self, _: u32) {}
+
+    fn flush(self) -> Result {
+        Ok(())
+    }
+}
