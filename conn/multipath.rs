@@ -157,8 +157,11 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn check_paths_if_due(self: &Arc<Self>) {
+        if self.paths.is_none() {
+            return;
+        }
         let now = time::monotonic_ns();
-        if self.paths.is_some() && self.path.rx.lock().negotiation.is_due(now) {
+        if self.path.rx.lock().negotiation.is_due(now) {
             self.check_paths();
         }
     }

@@ -76,7 +76,8 @@ impl Negotiation {
     /// Returns `true` if a handshake has arrived since the last call.
     #[inline]
     pub(super) fn take_change(&mut self) -> bool {
-        core::mem::take(&mut self.has_changed)
+        // Most messages change nothing, so this does not write to their cache line.
+        self.has_changed && core::mem::take(&mut self.has_changed)
     }
 
     /// Returns the number of paths for messages, and `true` if the peer has restarted since the
