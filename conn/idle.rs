@@ -172,6 +172,7 @@ impl Node {
             true => PositionPlace::new().ok(),
             false => None,
         };
+        let mut ends_move = false;
         let mut connections = self.connections.lock();
         let now = &mut *connections;
         // The table is locked, so no lookup finds a connection that has ended.
@@ -204,7 +205,7 @@ impl Node {
                 charge.release();
             }
             if let Some(set) = connection.first().paths.as_ref() {
-                set.remove(connection.key.path);
+                ends_move = set.remove(connection.key.path);
             }
             now.tree.remove(&connection.key)
         });
@@ -224,6 +225,10 @@ impl Node {
             if let Some(transport) = self.transports.get(connection.key.transport) {
                 transport.lose_request(&connection.key);
             }
+        }
+        if ends_move {
+            // The first path waits for the last one that moves.
+            connection.check_paths();
         }
         // The peer has to send the request again. C RDS does so as soon as a connection is closed.
         connection.reject_request();

@@ -257,6 +257,14 @@ impl Connection {
         first.check_paths();
     }
 
+    /// Makes this path count as one that has to move messages, and does not wake its worker.
+    #[cfg(rds_kunit)]
+    pub(crate) fn begin_move(&self) {
+        if let Some(set) = self.set() {
+            set.begin_move(self.key.path);
+        }
+    }
+
     /// Queues messages that another path has queued before.
     fn take_messages(self: &Arc<Self>, mut messages: Fifo<Message>) {
         let (mut dropped, mut count) = (Fifo::new(), 0usize);

@@ -53,13 +53,15 @@ const fn bit(path: u8) -> u32 {
 #[pin_data]
 pub(super) struct PathSet {
     table: Arc<PathTable>,
-    /// [`PathCount::number`] of the paths from which new ports choose.
+    /// [`PathCount::number`] of the paths from which new ports choose. Changed with `others`
+    /// locked.
     count: Atomic<u32>,
     /// Paths that take no messages of ports. Set with their queues locked.
     closed: EventMask,
-    /// Paths whose messages move to the first one.
+    /// Paths in `others` whose messages move to the first one. Set with `others` locked.
     moving: EventMask,
-    /// The first path is not needed any more, so the others may be forgotten.
+    /// The first path is not needed any more, so the others may be forgotten. Changed with `others`
+    /// locked, so that the paths from which ports choose are not forgotten.
     retires: Atomic<bool>,
     #[pin]
     others: SpinLockBh<Others>,
@@ -110,10 +112,17 @@ impl PathSet {
     ///
     /// Process context.
     pub(super) fn publish(&self, count: PathCount) {
+        let others = self.others.lock();
         if count > PathCount::One {
             self.retires.store(false, Relaxed);
             self.closed.clear();
         }
+        self.set_count(count);
+        drop(others);
+    }
+
+    /// Sets the number of paths from which new ports choose. `others` is locked.
+    fn set_count(&self, count: PathCount) {
         self.count.store(count.number().into(), Relaxed);
     }
 
@@ -124,21 +133,33 @@ impl PathSet {
     ///
     /// Process context.
     pub(super) fn begin_moves(&self) {
-        self.publish(PathCount::One);
-        for path in self.all().iter().flatten() {
+        let others = self.others.lock();
+        self.set_count(PathCount::One);
+        self.retires.store(false, Relaxed);
+        let moving = others.clone();
+        for path in moving.iter().flatten() {
             self.moving.set(bit(path.key.path));
+        }
+        drop(others);
+        for path in moving.iter().flatten() {
             path.path.set_event(PathEvent::Restarted);
             path.wake_worker();
         }
     }
 
-    /// Notes that a path has moved all messages.
+    /// Notes that a path has moved all messages. Returns `true` if it had to.
     ///
     /// # Context
     ///
-    /// Process context.
-    pub(super) fn end_move(&self, path: u8) {
-        self.moving.take(bit(path));
+    /// Any context.
+    pub(super) fn end_move(&self, path: u8) -> bool {
+        self.moving.take(bit(path))
+    }
+
+    /// Makes a path count as one that has to move messages, and does not wake its worker.
+    #[cfg(rds_kunit)]
+    pub(super) fn begin_move(&self, path: u8) {
+        self.moving.set(bit(path));
     }
 
     /// Returns `true` if a path has messages that have to move.
@@ -210,9 +231,12 @@ impl PathSet {
     }
 
     /// Removes another path that was forgotten. The caller has another reference to it. Called with
-    /// the table of connections locked.
-    pub(super) fn remove(&self, path: u8) {
+    /// the table of connections locked. Returns `true` if the path had to move messages, of which
+    /// there are none.
+    pub(super) fn remove(&self, path: u8) -> bool {
         self.put(path, None);
+        // A path without this bit gets it only as long as it is in the set.
+        self.end_move(path)
     }
 
     fn put(&self, path: u8, value: Option<Arc<Connection>>) {
@@ -261,10 +285,12 @@ impl PathSet {
     ///
     /// # Context
     ///
-    /// Any context.
+    /// Any context except hard interrupt.
     pub(super) fn retire(&self) {
-        self.publish(PathCount::One);
+        let others = self.others.lock();
+        self.set_count(PathCount::One);
         self.retires.store(true, Relaxed);
+        drop(others);
     }
 
     /// Returns `true` if the other paths may be forgotten.

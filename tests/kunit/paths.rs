@@ -7,6 +7,7 @@ use kernel::prelude::*;
 #[kunit_tests(rds_paths)]
 mod suite {
     use crate::{
+        conn::Connection,
         kunit::{
             tcp_bench::{
                 answer,
@@ -30,7 +31,10 @@ mod suite {
             }, //
         }, //
     };
-    use kernel::prelude::*;
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
 
     #[test]
     fn ports_use_several_paths_until_the_peer_restarts() -> Result {
@@ -123,12 +127,7 @@ mod suite {
             for sequence in [1, 9] {
                 receive(&other, &again(sequence))?;
             }
-            // So nothing waits for the peer.
-            let ack = Header {
-                ack: connection.path.info().next_tx.saturating_sub(1),
-                ..Header::default()
-            };
-            receive(&connection, &ack)?;
+            acknowledge_all(&connection)?;
             bench.forget_path(&connection, &other)?;
             let connection = bench.connect()?;
             negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
@@ -137,6 +136,23 @@ mod suite {
             *count = bench.counted("recv_drop_old_seq");
         }
         assert_eq!(counts, [1, 0]);
+        Ok(())
+    }
+
+    /// The number of paths is not published before all of them have moved their messages.
+    #[test]
+    fn a_path_that_is_forgotten_does_not_move_for_ever() -> Result {
+        let bench = Bench::with(1, PathCount::Two, 2)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        other.begin_move();
+        acknowledge_all(&connection)?;
+        bench.forget_path(&connection, &other)?;
+        let connection = bench.connect()?;
+        let again = negotiate(&bench, &connection, PathCount::Two, 3..=4, 1);
+        drop(bench);
+        assert!(again.is_ok());
         Ok(())
     }
 
@@ -201,5 +217,14 @@ mod suite {
         assert_eq!(before, (0, 0));
         assert_eq!((after_ours, after_c, after_first), ((1, 0), (1, 1), (1, 2)));
         Ok(())
+    }
+
+    /// Acknowledges all messages of a path, so that nothing waits for the peer.
+    fn acknowledge_all(path: &Arc<Connection>) -> Result {
+        let ack = Header {
+            ack: path.path.info().next_tx.saturating_sub(1),
+            ..Header::default()
+        };
+        receive(path, &ack)
     }
 }
