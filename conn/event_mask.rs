@@ -48,16 +48,11 @@ impl EventMask {
         self.0.read_once() & bits != 0
     }
 
-    /// Clears all events.
+    /// Clears an event. Returns `true` if it was set since the last call. Only for one work item.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(super) fn clear(&self) {
-        self.0.store(0, Relaxed);
-    }
-
-    /// Clears an event. Returns `true` if it was set since the last call. Only for one work item.
     pub(super) fn take(&self, bit: u32) -> bool {
         let mut old = self.0.load(Relaxed);
         while old & bit != 0 {

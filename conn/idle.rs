@@ -192,7 +192,9 @@ impl Node {
         };
         let gone = last.and_then(|last| {
             now.begin_at = now.begin_at.max(last.next_tx);
-            if let Some((position, place)) = last.position.zip(place) {
+            // A path that has to move has a position in the messages of the peer before.
+            let position = last.position.filter(|_| !connection.has_to_move());
+            if let Some((position, place)) = position.zip(place) {
                 now.positions.insert(&connection.key, position, place);
             }
             if let Some(user) = connection.creator {

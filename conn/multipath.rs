@@ -3,8 +3,12 @@
 //! Several paths of a connection over TCP: multipath RDS, or mprds.
 //!
 //! The worker of the first path publishes what was negotiated, so there is one change at a time. If
-//! the peer has restarted, the worker of each other path ends its link, and moves its messages to
+//! the peer has restarted, the workers of other paths end their links, and move their messages to
 //! the first path. New ports choose among several paths again once that is done.
+//!
+//! A generation in the first handshake shows a restart before the peer has another path. The number
+//! of paths shows it when the peer has several already. Those are left alone: what they have sent
+//! may have arrived, and would arrive twice.
 //!
 //! Errors: without memory or room for all paths of a connection, new ports use the first one.
 
@@ -132,7 +136,7 @@ impl Connection {
             return WAIT_MS;
         }
         let may_connect = first.path.rx.lock().negotiation.may_connect(self.key.path);
-        if !may_connect {
+        if !may_connect || self.has_to_move() {
             return WAIT_MS;
         }
         // If the peer has restarted, its TCP resets the link for this header.
@@ -177,13 +181,15 @@ impl Connection {
             return;
         };
         let mut rx = self.path.rx.lock();
-        let (count, has_restarted) = rx.negotiation.take_result();
+        let (count, restart) = rx.negotiation.result();
         let probes = rx.negotiation.check(time::monotonic_ns());
         let is_rds_rust = rx.peer_is_rds_rust();
         drop(rx);
-        if has_restarted {
+        if let Some(kept) = restart {
             self.node.forget_positions_of_paths(&self.key);
-            set.begin_moves();
+            set.begin_moves(kept);
+            // Until now no path that has to move is connected, accepted or leaves a position.
+            self.path.rx.lock().negotiation.end_restart();
         }
         // The last path that has moved its messages calls this again.
         if !set.is_moving() {
@@ -193,6 +199,19 @@ impl Connection {
         if probes {
             self.send_path_probe();
         }
+    }
+
+    /// Returns `true` if this path has to move its messages, because the peer has restarted.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn has_to_move(&self) -> bool {
+        let Some(first) = &self.first else {
+            return false;
+        };
+        let will_move = first.path.rx.lock().negotiation.will_move(self.key.path);
+        will_move || self.set().is_some_and(|set| set.moves(self.key.path))
     }
 
     /// Adds the other paths. Returns `false` if there is no memory or room for one.

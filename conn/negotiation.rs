@@ -17,8 +17,9 @@ pub(super) struct Negotiation {
     mprds: Option<Mprds>,
     /// A handshake has arrived that the worker has not been told of.
     has_changed: bool,
-    /// A handshake has shown that the peer has restarted.
-    has_restarted: bool,
+    /// A handshake has shown that the peer has restarted, and that it has had this number of paths
+    /// since. Messages of the others have to move.
+    kept: Option<PathCount>,
 }
 
 impl Negotiation {
@@ -26,7 +27,7 @@ impl Negotiation {
         Self {
             mprds,
             has_changed: false,
-            has_restarted: false,
+            kept: None,
         }
     }
 
@@ -61,7 +62,15 @@ impl Negotiation {
     /// Handles a handshake that has arrived on the first path.
     pub(super) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) {
         if let Some(mprds) = &mut self.mprds {
-            self.has_restarted |= mprds.receive(kind, handshake);
+            let by_generation = mprds.shows_restart(handshake);
+            if mprds.receive(kind, handshake) {
+                let kept = match by_generation {
+                    true => PathCount::One,
+                    // The peer has used these paths since.
+                    false => mprds.paths(),
+                };
+                self.kept = Some(self.kept.map_or(kept, |before| before.min(kept)));
+            }
             self.has_changed = true;
         }
     }
@@ -80,11 +89,22 @@ impl Negotiation {
         self.has_changed && core::mem::take(&mut self.has_changed)
     }
 
-    /// Returns the number of paths for messages, and `true` if the peer has restarted since the
-    /// last call.
-    pub(super) fn take_result(&mut self) -> (PathCount, bool) {
+    /// Returns the number of paths for messages. If the peer has restarted, also returns how many
+    /// of them keep their messages. The caller makes the others move theirs, and calls
+    /// [`Self::end_restart`].
+    pub(super) fn result(&self) -> (PathCount, Option<PathCount>) {
         let count = self.mprds.as_ref().map_or(PathCount::One, Mprds::paths);
-        (count, core::mem::take(&mut self.has_restarted))
+        (count, self.kept)
+    }
+
+    /// Notes that paths move their messages after a restart of the peer.
+    pub(super) fn end_restart(&mut self) {
+        self.kept = None;
+    }
+
+    /// Returns `true` if a path will have to move its messages, because the peer has restarted.
+    pub(super) fn will_move(&self, path: u8) -> bool {
+        self.kept.is_some_and(|kept| !kept.has(path))
     }
 
     /// Returns the path that the peer connects from this TCP port. `None` if it was not accepted.
@@ -95,9 +115,11 @@ impl Negotiation {
         }
     }
 
-    /// Returns `true` if this node may connect another path.
+    /// Returns `true` if this node may connect another path. It may not between the detection of a
+    /// restart and the moves: the path has messages of the peer before.
     pub(super) fn may_connect(&self, path: u8) -> bool {
-        self.mprds.as_ref().is_some_and(|it| it.may_connect(path))
+        let may = |mprds: &Mprds| mprds.may_connect(path);
+        self.kept.is_none() && self.mprds.as_ref().is_some_and(may)
     }
 
     /// Notes that the first path has a link. `accepted`: the peer has connected.

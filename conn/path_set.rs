@@ -105,8 +105,8 @@ impl PathSet {
         MessagePlace::new(&self.table, port, count)
     }
 
-    /// Sets the number of paths from which new ports choose. Paths that do not take messages are
-    /// used again if there are several. No path has messages that move.
+    /// Sets the number of paths from which new ports choose. If there are several, those that were
+    /// closed are open again. No path has messages that move.
     ///
     /// # Context
     ///
@@ -115,7 +115,9 @@ impl PathSet {
         let others = self.others.lock();
         if count > PathCount::One {
             self.retires.store(false, Relaxed);
-            self.closed.clear();
+            for path in (1..).take_while(|path| count.has(*path)) {
+                self.closed.take(bit(path));
+            }
         }
         self.set_count(count);
         drop(others);
@@ -126,22 +128,24 @@ impl PathSet {
         self.count.store(count.number().into(), Relaxed);
     }
 
-    /// Makes all other paths move their messages to the first one. Their workers call
-    /// [`Connection::move_to_first`].
+    /// Makes all other paths but the first `kept` ones move their messages to the first one. Their
+    /// workers call [`Connection::move_to_first`].
     ///
     /// # Context
     ///
     /// Process context.
-    pub(super) fn begin_moves(&self) {
+    pub(super) fn begin_moves(&self, kept: PathCount) {
         let others = self.others.lock();
         self.set_count(PathCount::One);
         self.retires.store(false, Relaxed);
-        let moving = others.clone();
-        for path in moving.iter().flatten() {
-            self.moving.set(bit(path.key.path));
-        }
+        let all = others.clone();
+        let moving = || {
+            let others = all.iter().flatten();
+            others.filter(move |it| !kept.has(it.key.path))
+        };
+        moving().for_each(|path| self.moving.set(bit(path.key.path)));
         drop(others);
-        for path in moving.iter().flatten() {
+        for path in moving() {
             path.path.set_event(PathEvent::Restarted);
             path.wake_worker();
         }
@@ -169,6 +173,15 @@ impl PathSet {
     /// Any context.
     pub(super) fn is_moving(&self) -> bool {
         self.moving.has(u32::MAX)
+    }
+
+    /// Returns `true` if this path has messages that have to move.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn moves(&self, path: u8) -> bool {
+        self.moving.has(bit(path))
     }
 
     /// Makes a path take no more messages of ports. They use the first one. The queue of the path

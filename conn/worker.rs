@@ -422,7 +422,7 @@ impl Connection {
         if event.is_some() {
             return event;
         }
-        if self.has_request() {
+        if self.has_request() && !self.has_to_move() {
             return Some(Event::Request);
         }
         let deadline = self.path.deadline.load(Relaxed);

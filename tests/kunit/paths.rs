@@ -15,6 +15,7 @@ mod suite {
                 probe,
                 receive,
                 receive_full_map,
+                without_generation,
                 Bench,
                 PORTS, //
             },
@@ -112,6 +113,50 @@ mod suite {
         drop(bench);
         assert!(wanted);
         assert_eq!((new, duplicate, after), (0, 1, 1));
+        Ok(())
+    }
+
+    /// A peer without generations may use several paths before their number shows that it has
+    /// restarted. Messages on these paths may have arrived.
+    #[test]
+    fn paths_that_a_restarted_peer_has_used_keep_their_messages() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect()?;
+        let answered = |number, paths| {
+            eventually(|| bench.counted("send_probe") == number)?;
+            let exthdr = without_generation(paths);
+            let answer = Header {
+                exthdr,
+                ..answer(number, 1)
+            };
+            receive(&connection, &answer)
+        };
+        answered(1, 8)?;
+        answered(2, 8)?;
+        let path = |path| bench.path(&connection, path);
+        eventually(|| (1..8).all(|other| path(other).is_some()))?;
+        for other in 1..8 {
+            bench.send(&path(other).ok_or(ENODEV)?)?;
+        }
+        // Otherwise the probes are sent again, and the peer would answer them, too.
+        acknowledge_all(&connection)?;
+        let laddr = connection.key.laddr;
+        bench
+            .node
+            .reset_connections(connection.key.net, laddr, None, 0);
+        answered(3, 4)?;
+        answered(4, 4)?;
+        let moves = eventually(|| bench.counted("send_moved") >= 4);
+        // The worker of the first path lets the other ones move their messages.
+        for _ in 0..2 {
+            bench.queue.flush();
+        }
+        let moved = bench.counted("send_moved");
+        let is_sent = |other| path(other).is_some_and(|other| other.path.sent() == 1);
+        let sent = eventually(|| (1..4).all(is_sent));
+        drop(bench);
+        assert!(moves.is_ok() && sent.is_ok());
+        assert_eq!(moved, 4);
         Ok(())
     }
 

@@ -41,6 +41,7 @@ use crate::{
             SpinLockBh, //
         }, //
     },
+    msg::Message,
     proto::{
         exthdr::SPACE,
         mprds::PathCount,
@@ -112,6 +113,13 @@ pub(crate) fn negotiate(
     }
     let paths = || (0..).take_while(|path| bench.path(connection, *path).is_some());
     eventually(|| paths().count() == usize::from(count.number()))
+}
+
+/// Extensions of a peer without generations.
+pub(crate) const fn without_generation(paths: u8) -> [u8; SPACE] {
+    [
+        5, 0, paths, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
+    ]
 }
 
 /// Passes the frame of a header to a connection, as a transport does.
@@ -211,6 +219,12 @@ impl Bench {
         end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
         first.wake_worker();
         eventually(|| path.has_ended())
+    }
+
+    /// Sends a message on a path, whatever its port is.
+    pub(crate) fn send(&self, path: &Arc<Connection>) -> Result {
+        let message = Message::empty(self.wire.unmapped.pools(), PORTS.start, PORTS.start)?;
+        path.send(message).map_err(|_| EINVAL)
     }
 
     /// Returns another path of a connection.

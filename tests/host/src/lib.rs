@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Host tests of the protocol core in `proto/`: unit tests, property tests and a simulation of two
-//! nodes. The records for programs in `uapi/`, the table of local addresses and the bounds on
-//! bounce buffers are tested here, too. They also need only `core`. `cargo test` in this folder
-//! runs them; `make test-miri` does so under Miri, in a few minutes.
+//! nodes. The records for programs in `uapi/` are tested here, too, as are other files that need
+//! only `core`. `cargo test` in this folder runs the tests; `make test-miri` does so under Miri, in
+//! a few minutes.
 
 #![cfg(test)]
 
@@ -40,6 +40,7 @@ mod path_history;
 mod rdma;
 mod recv_depth;
 mod resolve;
+mod restarts;
 mod rx;
 mod sim;
 mod starvation;

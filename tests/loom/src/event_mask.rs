@@ -34,8 +34,6 @@ impl Connection {
             worker: Work::new(),
             sweep: Work::new(),
         };
-        connection.events.set(WANTED | RESET);
-        connection.events.clear();
         assert!(!connection.events.take(WANTED | RESET));
         assert_eq!(connection.done(), [false; 2]);
         Arc::new(connection)

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of `conn/negotiation.rs`: paths whose messages move after a restart of the peer.
+
+use super::mprds::generation;
+use crate::proto::mprds::{Handshake, HandshakeKind, Mprds, PathCount};
+use negotiation::Negotiation;
+
+#[allow(dead_code)] // The module uses the rest.
+#[path = "../../../conn/negotiation.rs"]
+mod negotiation;
+
+fn fresh() -> Negotiation {
+    Negotiation::new(Some(Mprds::new(PathCount::Eight, None)))
+}
+
+/// Negotiates on a new link with a peer that offers `paths`.
+fn negotiate(negotiation: &mut Negotiation, paths: u16, number: u32) {
+    let answer = Handshake {
+        paths: Some(paths),
+        generation: generation(number),
+        has_port_index: true,
+    };
+    negotiation.down();
+    negotiation.up(0, true);
+    for _ in 0..2 {
+        assert!(negotiation.check(0));
+        negotiation.send(HandshakeKind::Probe);
+        negotiation.receive(HandshakeKind::Answer, &answer);
+    }
+}
+
+fn moving(negotiation: &Negotiation) -> Vec<u8> {
+    (0..8).filter(|path| negotiation.will_move(*path)).collect()
+}
+
+fn allowed(negotiation: &Negotiation) -> Vec<u8> {
+    (1..8)
+        .filter(|path| negotiation.may_connect(*path))
+        .collect()
+}
+
+#[test]
+fn a_smaller_number_leaves_the_paths_of_the_peer_alone() {
+    let mut negotiation = fresh();
+    negotiate(&mut negotiation, 8, 0);
+    assert_eq!(negotiation.result(), (PathCount::Eight, None));
+    assert_eq!(allowed(&negotiation), [1, 2, 3, 4, 5, 6, 7]);
+    negotiate(&mut negotiation, 4, 0);
+    let four = PathCount::Four;
+    assert_eq!(negotiation.result(), (four, Some(four)));
+    assert_eq!(moving(&negotiation), [4, 5, 6, 7]);
+    assert!(allowed(&negotiation).is_empty());
+    negotiation.end_restart();
+    assert!(moving(&negotiation).is_empty());
+    assert_eq!(allowed(&negotiation), [1, 2, 3]);
+}
+
+#[test]
+fn with_another_generation_all_other_paths_move() {
+    let mut negotiation = fresh();
+    negotiate(&mut negotiation, 8, 1);
+    negotiate(&mut negotiation, 8, 1);
+    assert_eq!(negotiation.result(), (PathCount::Eight, None));
+    negotiate(&mut negotiation, 8, 2);
+    let one = PathCount::One;
+    assert_eq!(negotiation.result(), (PathCount::Eight, Some(one)));
+    assert_eq!(moving(&negotiation), [1, 2, 3, 4, 5, 6, 7]);
+    assert!(allowed(&negotiation).is_empty());
+}
+
+/// This node knew that the peer has several paths, and had sent no handshake. So the first one that
+/// it sends has the number.
+#[test]
+fn the_first_answer_of_another_generation_may_confirm_several_paths() {
+    let handshake = |number| Handshake {
+        paths: Some(8),
+        generation: generation(number),
+        has_port_index: true,
+    };
+    let mut negotiation = fresh();
+    negotiation.up(0, true);
+    negotiation.receive(HandshakeKind::Probe, &handshake(1));
+    negotiation.down();
+    negotiation.up(0, true);
+    assert!(negotiation.check(0));
+    let sent = negotiation.send(HandshakeKind::Probe);
+    assert_eq!(sent.and_then(|it| it.paths), Some(8));
+    negotiation.receive(HandshakeKind::Answer, &handshake(2));
+    let one = PathCount::One;
+    assert_eq!(negotiation.result(), (PathCount::Eight, Some(one)));
+}
+
+/// The worker may be late.
+#[test]
+fn the_smallest_number_since_the_last_look_counts() {
+    let mut negotiation = fresh();
+    for paths in [8, 2, 8, 4] {
+        negotiate(&mut negotiation, paths, 0);
+    }
+    let kept = Some(PathCount::Two);
+    assert_eq!(negotiation.result(), (PathCount::Four, kept));
+    assert_eq!(moving(&negotiation), [2, 3, 4, 5, 6, 7]);
+}
