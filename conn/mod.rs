@@ -27,6 +27,7 @@ mod quota;
 mod receive;
 mod recv_frame;
 mod recv_reserve;
+mod request;
 mod retry_timers;
 mod send;
 mod send_token;
