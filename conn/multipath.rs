@@ -43,7 +43,10 @@ use crate::{
     },
     stats::Counter, //
 };
-use kernel::sync::Arc;
+use kernel::sync::{
+    atomic::Relaxed,
+    Arc, //
+};
 
 impl Connection {
     /// Returns the first path of the connection, of which this is one.
@@ -119,29 +122,55 @@ impl Connection {
         }
     }
 
-    /// Returns the number of milliseconds after which to ask again if this path may be connected. 0
-    /// if it may be now.
+    /// Returns the number of milliseconds after which to ask again if this path may be connected,
+    /// unless [`PathEvent::Allowed`] comes before. 0 if it may be now. Makes the first path come up
+    /// if messages wait, or `for_peer`: only the peer may need the path, and nothing was asked yet.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(super) fn path_wait_ms(self: &Arc<Self>) -> u32 {
-        const WAIT_MS: u32 = 20;
+    pub(super) fn path_wait_ms(self: &Arc<Self>, for_peer: bool) -> u32 {
         let Some(first) = &self.first else {
             return 0;
         };
+        let wait_ms = self.node.tunables.timing().backoff_max_ms.max(1);
         // Only the link of the first path shows that the peer is the same.
         if !first.path.is_linked() {
-            first.want_for_peer();
-            return WAIT_MS;
+            if for_peer {
+                first.want_for_peer();
+            } else if self.path.is_pending() {
+                // The messages of this path count as its own.
+                first.want();
+            }
+            return wait_ms;
         }
         let may_connect = first.path.rx.lock().negotiation.may_connect(self.key.path);
         if !may_connect || self.has_to_move() {
-            return WAIT_MS;
+            return wait_ms;
         }
         // If the peer has restarted, its TCP resets the link for this header.
         first.send_header();
         0
+    }
+
+    /// Returns `true` if messages wait on other paths of the connection, of which this is the first
+    /// one. They need its link.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn others_are_pending(&self) -> bool {
+        let others = self.other_paths();
+        let mut paths = others.iter().flatten();
+        paths.any(|other| other.path.is_pending())
+    }
+
+    /// Makes the other paths ask at once if they may be connected.
+    fn allow_others(&self) {
+        for other in self.other_paths().iter().flatten() {
+            other.path.set_event(PathEvent::Allowed);
+            other.wake_worker();
+        }
     }
 
     /// Makes the worker of the first path look at the negotiation.
@@ -196,6 +225,7 @@ impl Connection {
             let complete = self.add_paths(count, is_rds_rust);
             set.publish(if complete { count } else { PathCount::One });
         }
+        self.allow_others();
         if probes {
             self.send_path_probe();
         }
@@ -272,6 +302,8 @@ impl Connection {
         }
         drop(searches);
         self.path.rx.lock().note_restart();
+        // The peer before has needed this path.
+        self.path.peer_may_wait.store(false, Relaxed);
         set.end_move(path);
         first.check_paths();
     }

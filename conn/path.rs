@@ -296,6 +296,8 @@ pub(super) enum PathEvent {
     Negotiated,
     /// The first path has found that the peer has restarted. Only of the other ones.
     Restarted,
+    /// This path may be allowed to connect now. Only of the other ones.
+    Allowed,
 }
 
 impl PathEvent {

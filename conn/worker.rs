@@ -66,6 +66,8 @@ pub(super) struct Worker {
     endpoint: Option<KBox<dyn Endpoint>>,
     /// An action failed, which the state machine has not been notified of.
     failed: bool,
+    /// The timer runs until this path asks again if it may be connected.
+    waits_for_first: bool,
     /// A failure was logged since the connection was last up.
     attempt_logged: bool,
     /// Group for which the table of connections counts the attempt that is in progress, and its
@@ -84,6 +86,7 @@ impl Worker {
             machine: Machine::new(),
             endpoint: None,
             failed: false,
+            waits_for_first: false,
             attempt_logged: false,
             counted: None,
             charged: None,
@@ -228,7 +231,9 @@ impl Connection {
 
     /// Feeds an event to the state machine and carries out the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, worker: &mut Worker, event: Event) {
-        let waits = self.path.is_pending() || (event == Event::Idle && self.path.operates());
+        let waits = self.path.is_pending()
+            || self.others_are_pending()
+            || (event == Event::Idle && self.path.operates());
         let for_peer = !waits && event != Event::Idle && self.path.peer_may_wait.load(Relaxed);
         let wait_ms = match worker.machine.begins_attempt(event) {
             true => self.begin_attempt(worker, event, for_peer),
@@ -244,6 +249,7 @@ impl Connection {
         };
         let before = worker.machine.state();
         let outcome = worker.machine.handle(event, &inputs);
+        worker.waits_for_first &= outcome.state == State::Waiting;
         self.enter(event, before, outcome.state);
         if before != outcome.state || event == Event::Step {
             let conn = self.key.traced();
@@ -291,7 +297,8 @@ impl Connection {
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(self: &Arc<Self>, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
-        let wait_ms = self.path_wait_ms();
+        let wait_ms = self.path_wait_ms(for_peer && !worker.waits_for_first);
+        worker.waits_for_first = wait_ms > 0;
         if wait_ms > 0 {
             return wait_ms;
         }
@@ -359,6 +366,10 @@ impl Connection {
         }
         if self.has_request() && !self.has_to_move() {
             return Some(Event::Request);
+        }
+        if self.path.take_event(PathEvent::Allowed) && worker.waits_for_first {
+            self.path.deadline.store(0, Relaxed);
+            return Some(Event::Timer);
         }
         let deadline = self.path.deadline.load(Relaxed);
         if deadline != 0 && time::monotonic_ns() >= deadline {

@@ -116,6 +116,53 @@ mod suite {
         Ok(())
     }
 
+    /// A path asks the first one at long intervals, and is told when it is allowed. The first path
+    /// does not come up again once nothing waits.
+    #[test]
+    fn a_message_on_another_path_brings_up_the_first_one() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        bench.node.tunables.set_delays(120_000);
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        acknowledge_all(&connection)?;
+        bench.end_link(&connection)?;
+        bench.queue.flush();
+        let rests_before = rests(&connection);
+        bench.send(&other)?;
+        let negotiated = negotiate(&bench, &connection, PathCount::Two, 3..=4, 1);
+        let sent = eventually(|| other.path.sent() == 1);
+        acknowledge_all(&other)?;
+        acknowledge_all(&connection)?;
+        bench.end_link(&connection)?;
+        bench.queue.flush();
+        let rests_after = rests(&connection);
+        drop((other, connection));
+        drop(bench);
+        assert!(rests_before && rests_after);
+        assert!(negotiated.is_ok() && sent.is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn the_first_path_comes_up_again_for_messages_on_others() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.send(&other)?;
+        let sent = eventually(|| other.path.sent() == 1);
+        acknowledge_all(&connection)?;
+        let before = bench.prepared(&connection);
+        bench.end_link(&connection)?;
+        let again = eventually(|| bench.prepared(&connection) == 2);
+        drop((other, connection));
+        drop(bench);
+        assert!(sent.is_ok() && again.is_ok());
+        assert_eq!(before, 1);
+        Ok(())
+    }
+
     /// A peer without generations may use several paths before their number shows that it has
     /// restarted. Messages on these paths may have arrived.
     #[test]
@@ -271,5 +318,11 @@ mod suite {
             ..Header::default()
         };
         receive(path, &ack)
+    }
+
+    /// Returns `true` if a path has no link, and none is wanted.
+    fn rests(path: &Connection) -> bool {
+        const RESTING: u8 = 0x80;
+        path.path.info().flags & RESTING != 0
     }
 }

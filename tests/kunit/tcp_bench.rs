@@ -70,6 +70,9 @@ use kernel::{
     sync::Arc, //
 };
 
+/// Maximum number of paths.
+const PATHS: usize = PathCount::Eight.number() as usize;
+
 /// Extensions of C RDS: eight paths, a generation, and ports that have the index of the path.
 pub(crate) const fn of_c(generation: u8) -> [u8; SPACE] {
     [
@@ -178,7 +181,7 @@ impl Bench {
             unmapped: Unmapped::new(&pool_shared)?,
             most,
             answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
-            end <- new_spinlock_bh!(None, "rds_kunit_end"),
+            ends <- new_spinlock_bh!(<[Ends; PATHS]>::default(), "rds_kunit_ends"),
         });
         let wire = Arc::pin_init(wire, GFP_KERNEL)?;
         let shared = SharedState::new(queue.clone(), 1 << 20)?;
@@ -215,10 +218,26 @@ impl Bench {
 
     /// Ends the last link, that of `first`, and waits until a path is forgotten.
     pub(crate) fn forget_path(&self, first: &Arc<Connection>, path: &Connection) -> Result {
-        let end = self.wire.end.lock().take();
-        end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
-        first.wake_worker();
+        self.end_link(first)?;
         eventually(|| path.has_ended())
+    }
+
+    /// Ends the link of a path.
+    pub(crate) fn end_link(&self, path: &Arc<Connection>) -> Result {
+        let ends = self.wire.ends.lock();
+        let end = ends.get(usize::from(path.key.path));
+        let end = end.and_then(|end| end.progress.clone());
+        drop(ends);
+        end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
+        path.wake_worker();
+        Ok(())
+    }
+
+    /// Returns the number of endpoints that a path has had.
+    pub(crate) fn prepared(&self, path: &Connection) -> u32 {
+        let ends = self.wire.ends.lock();
+        let end = ends.get(usize::from(path.key.path));
+        end.map_or(0, |end| end.count)
     }
 
     /// Sends a message on a path, whatever its port is.
@@ -256,9 +275,17 @@ pub(crate) struct Wire {
     most: PathCount,
     #[pin]
     answer: SpinLockBh<Option<Header>>,
-    /// Progress of the last endpoint.
+    /// Endpoints of each path.
     #[pin]
-    end: SpinLockBh<Option<Arc<EndpointProgress>>>,
+    ends: SpinLockBh<[Ends; PATHS]>,
+}
+
+/// The endpoints of a path.
+#[derive(Default)]
+struct Ends {
+    count: u32,
+    /// Progress of the last one.
+    progress: Option<Arc<EndpointProgress>>,
 }
 
 impl WithoutMemory for Wire {
@@ -274,9 +301,15 @@ impl WithoutMemory for Wire {
         Ok(self.unmapped.pools().clone())
     }
 
-    fn prepare(self: Arc<Self>, _: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
+    fn prepare(self: Arc<Self>, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let progress = Arc::new(EndpointProgress::new(), GFP_KERNEL)?;
-        drop(self.end.lock().replace(progress.clone()));
+        let mut ends = self.ends.lock();
+        let end = ends.get_mut(usize::from(connection.key.path));
+        let end = end.ok_or(EINVAL)?;
+        end.count = end.count.saturating_add(1);
+        let last = end.progress.replace(progress.clone());
+        drop(ends);
+        drop(last);
         ReadyEnd::create(self, progress)
     }
 }
