@@ -461,6 +461,12 @@ impl Path {
         self.acked_in_run.read_once()
     }
 
+    /// Returns `true` if the timer of the worker runs.
+    #[cfg(rds_kunit)]
+    pub(crate) fn has_timer(&self) -> bool {
+        self.deadline.load(Relaxed) != 0
+    }
+
     /// Returns the number of messages that were sent and are not acknowledged.
     #[cfg(rds_kunit)]
     pub(crate) fn sent(&self) -> usize {

@@ -239,8 +239,10 @@ impl Connection {
             true => self.begin_attempt(worker, event, for_peer),
             false => 0,
         };
+        // Another path is never connected at once: the first one may have no link any more.
+        let connects_at_once = self.first.is_none() || event == Event::Request;
         let inputs = Inputs {
-            lower: self.is_lower(),
+            lower: self.is_lower() && connects_at_once,
             pending: waits || for_peer,
             for_peer,
             wait_ms,

@@ -163,6 +163,38 @@ mod suite {
         Ok(())
     }
 
+    /// The node with the lower address connects again at once. The peer may have restarted, which
+    /// only the first path shows.
+    #[test]
+    fn a_path_that_breaks_waits_for_the_first_one() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect_as_lower()?;
+        receive(&connection, &probe(1, 1))?;
+        eventually(|| bench.counted("send_probe") == 1)?;
+        receive(&connection, &answer(2, 1))?;
+        eventually(|| bench.path(&connection, 1).is_some())?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.send(&other)?;
+        let sent = eventually(|| other.path.sent() == 1);
+        // A link that has lasted does not wait for its backoff.
+        let lasts = eventually(|| !other.path.has_timer());
+        bench.end_link(&connection)?;
+        let again = eventually(|| bench.prepared(&connection) == 2);
+        bench.end_link(&other)?;
+        bench.queue.flush();
+        let waits = bench.prepared(&other) == 1;
+        receive(&connection, &probe(3, 1))?;
+        let allowed = eventually(|| bench.prepared(&other) == 2);
+        drop((other, connection));
+        drop(bench);
+        assert_eq!(
+            (sent, lasts, again, allowed),
+            (Ok(()), Ok(()), Ok(()), Ok(()))
+        );
+        assert!(waits);
+        Ok(())
+    }
+
     /// A peer without generations may use several paths before their number shows that it has
     /// restarted. Messages on these paths may have arrived.
     #[test]

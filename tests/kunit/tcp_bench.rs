@@ -194,11 +194,22 @@ impl Bench {
     /// itself if it has something to send.
     pub(crate) fn connect(&self) -> Result<Arc<Connection>> {
         let other = transport::key();
-        let key = ConnKey {
+        self.connect_by(ConnKey {
             laddr: other.faddr,
             faddr: other.laddr,
-            transport: TransportId::Tcp,
             ..other
+        })
+    }
+
+    /// Returns a connection that is up. The peer has the higher address.
+    pub(crate) fn connect_as_lower(&self) -> Result<Arc<Connection>> {
+        self.connect_by(transport::key())
+    }
+
+    fn connect_by(&self, key: ConnKey) -> Result<Arc<Connection>> {
+        let key = ConnKey {
+            transport: TransportId::Tcp,
+            ..key
         };
         let pools = self.wire.unmapped.pools();
         let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
@@ -206,7 +217,7 @@ impl Bench {
             return Err(EINVAL);
         }
         self.queue.flush();
-        connection.note_first_frame(false);
+        connection.note_first_frame(true);
         Ok(connection)
     }
 
