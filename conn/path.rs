@@ -298,6 +298,8 @@ pub(super) enum PathEvent {
     Restarted,
     /// This path may be allowed to connect now. Only of the other ones.
     Allowed,
+    /// The peer takes this path for the first one. Only of the other ones.
+    Misplaced,
 }
 
 impl PathEvent {

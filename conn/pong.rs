@@ -2,7 +2,10 @@
 
 //! Answers to the pings of a peer. A ping is a message to port 0.
 
-use super::Connection;
+use super::{
+    path::PathEvent,
+    Connection, //
+};
 use crate::{
     kapi::net::Sock,
     msg::{
@@ -25,7 +28,8 @@ impl Connection {
     pub(super) fn answer(self: &Arc<Self>, header: &Header) {
         if let Some(first) = self.first.as_ref().filter(|_| header.sport == PROBE_PORT) {
             first.path.rx.lock().negotiation.receive_elsewhere();
-            return self.begin_reset();
+            self.path.set_event(PathEvent::Misplaced);
+            return self.wake_worker();
         }
         self.answer_ping(header);
     }

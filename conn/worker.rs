@@ -352,6 +352,17 @@ impl Connection {
             self.path.take_event(PathEvent::Restarted);
             self.move_to_first();
         }
+        let has_endpoint = !worker.is_down() && !worker.is_waiting();
+        if self.path.take_event(PathEvent::Misplaced) && has_endpoint {
+            // Frames may arrive before this node knows that the link is up.
+            pr_change_ratelimited!(
+                self.log_limit,
+                "{}: the peer takes this path for the first one\n",
+                self.key
+            );
+            self.note_failure("other path", Errno::ConnectionReset);
+            return Some(Event::Lost);
+        }
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }

@@ -87,6 +87,7 @@ impl DropReason {
     pub(crate) fn of_failure(what: &str, is_stream: bool) -> Option<DropReason> {
         Some(match what {
             "reset" => DropReason::UserReset,
+            "other path" => DropReason::RequestWhileUp,
             "connect" | "reply" => DropReason::ConnectFailed,
             "keepalive timeout" => DropReason::KeepaliveTimeout,
             "queue pair" | "completion order" | "completion timeout" | "quiesce timeout" => {

@@ -34,7 +34,10 @@ mod suite {
     };
     use kernel::{
         prelude::*,
-        sync::Arc, //
+        sync::{
+            atomic::Relaxed,
+            Arc, //
+        }, //
     };
 
     #[test]
@@ -192,6 +195,28 @@ mod suite {
             (Ok(()), Ok(()), Ok(()), Ok(()))
         );
         assert!(waits);
+        Ok(())
+    }
+
+    /// The frames of a link may arrive before this node knows that it is up.
+    #[test]
+    fn a_probe_on_another_path_ends_an_attempt() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.wire.is_slow.store(true, Relaxed);
+        bench.send(&other)?;
+        let connects = eventually(|| bench.prepared(&other) == 1);
+        bench.queue.flush();
+        let before = bench.counted("conn_attempt_failed");
+        receive(&other, &probe(1, 2))?;
+        bench.queue.flush();
+        let after = bench.counted("conn_attempt_failed");
+        drop((other, connection));
+        drop(bench);
+        assert!(connects.is_ok());
+        assert_eq!((before, after), (0, 1));
         Ok(())
     }
 

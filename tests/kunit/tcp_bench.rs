@@ -22,6 +22,8 @@ use crate::{
         Endpoint,
         EndpointEvent,
         EndpointProgress,
+        Link,
+        NextStep,
         Node,
         RecvFrame,
         Transports,
@@ -67,7 +69,13 @@ use crate::{
 use core::ops::RangeInclusive;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Maximum number of paths.
@@ -182,6 +190,7 @@ impl Bench {
             most,
             answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
             ends <- new_spinlock_bh!(<[Ends; PATHS]>::default(), "rds_kunit_ends"),
+            is_slow: Atomic::new(false),
         });
         let wire = Arc::pin_init(wire, GFP_KERNEL)?;
         let shared = SharedState::new(queue.clone(), 1 << 20)?;
@@ -286,6 +295,8 @@ pub(crate) struct Wire {
     most: PathCount,
     #[pin]
     answer: SpinLockBh<Option<Header>>,
+    /// New endpoints are not established.
+    pub(crate) is_slow: Atomic<bool>,
     /// Endpoints of each path.
     #[pin]
     ends: SpinLockBh<[Ends; PATHS]>,
@@ -321,7 +332,33 @@ impl WithoutMemory for Wire {
         let last = end.progress.replace(progress.clone());
         drop(ends);
         drop(last);
-        ReadyEnd::create(self, progress)
+        let is_slow = self.is_slow.load(Relaxed);
+        let end = ReadyEnd::create(self, progress)?;
+        match is_slow {
+            true => Ok(KBox::new(SlowEnd(end), GFP_KERNEL)?),
+            false => Ok(end),
+        }
+    }
+}
+
+/// An endpoint that waits for the answer of its peer.
+struct SlowEnd(KBox<dyn Endpoint>);
+
+impl Endpoint for SlowEnd {
+    fn progress(&self) -> &EndpointProgress {
+        self.0.progress()
+    }
+
+    fn next_step(&mut self) -> Result<NextStep> {
+        self.0.next_step()
+    }
+
+    fn connect(&mut self) -> Result {
+        Ok(())
+    }
+
+    fn link(&self) -> Option<Arc<dyn Link>> {
+        self.0.link()
     }
 }
 

@@ -93,6 +93,7 @@ fn numbers_are_those_of_the_established_tool() {
 fn failures_have_reasons() {
     let both = [
         ("reset", DropReason::UserReset),
+        ("other path", DropReason::RequestWhileUp),
         ("connect", DropReason::ConnectFailed),
         ("reply", DropReason::ConnectFailed),
         ("keepalive timeout", DropReason::KeepaliveTimeout),
