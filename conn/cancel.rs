@@ -101,7 +101,7 @@ impl Connection {
     /// # Context
     ///
     /// Process context.
-    fn sweep_later(self: &Arc<Self>) {
+    pub(super) fn sweep_later(self: &Arc<Self>) {
         self.path.set_event(PathEvent::Closed);
         self.sweep_in(SWEEP_MS);
     }

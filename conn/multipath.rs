@@ -301,6 +301,8 @@ impl Connection {
             first.take_messages(messages);
         }
         drop(searches);
+        // A sweep of this path finds no messages of sockets that were closed meanwhile.
+        first.sweep_later();
         self.path.rx.lock().note_restart();
         // The peer before has needed this path.
         self.path.peer_may_wait.store(false, Relaxed);

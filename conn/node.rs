@@ -438,12 +438,19 @@ impl Node {
         if !sk.has_unacknowledged() {
             return;
         }
-        self.walk_of(sk.net, bound.addr, Some(to.addr), |connection| {
+        let cancel = |connection: &Arc<Connection>| {
             if to.scope == 0 || connection.key.scope == to.scope {
                 connection.cancel(sk, bound.port, to.port);
             }
             sk.has_unacknowledged()
-        });
+        };
+        self.walk_of(sk.net, bound.addr, Some(to.addr), cancel);
+        if sk.has_unacknowledged() {
+            // Messages may have moved to the first path of a connection behind the walk.
+            self.walk_of(sk.net, bound.addr, Some(to.addr), |connection| {
+                connection.paths.is_none() || cancel(connection)
+            });
+        }
     }
 
     /// Resets the connections between two addresses with a type of service, of any scope. Without a

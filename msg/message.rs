@@ -499,6 +499,12 @@ impl Message {
         }
     }
 
+    /// Charges the message to a socket, as if that had sent it.
+    #[cfg(rds_kunit)]
+    pub(crate) fn charge_to(&mut self, charge: SndbufCharge) {
+        self.charge = Charge::Socket(charge);
+    }
+
     /// Returns the bytes that are charged to the sender.
     pub(crate) fn charge(&self) -> usize {
         self.charge.of_socket().map_or(0, SndbufCharge::bytes)

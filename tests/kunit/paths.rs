@@ -8,6 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::Connection,
+        kapi::net::FakeSocket,
         kunit::{
             tcp_bench::{
                 answer,
@@ -30,6 +31,10 @@ mod suite {
                 Header,
                 PING_PORT, //
             }, //
+        },
+        socket::{
+            SndbufCharge,
+            Socket, //
         }, //
     };
     use kernel::{
@@ -217,6 +222,34 @@ mod suite {
         drop(bench);
         assert!(connects.is_ok());
         assert_eq!((before, after), (0, 1));
+        Ok(())
+    }
+
+    /// The sweep that the end of a socket has left to a path may come after the move.
+    #[test]
+    fn messages_of_closed_sockets_do_not_survive_a_move() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        let sk = FakeSocket::<Socket>::new()?;
+        let mut message = Message::empty(bench.wire.unmapped.pools(), PORTS.start, PORTS.start)?;
+        let charge = SndbufCharge::take(&sk, None, 1, usize::MAX);
+        message.charge_to(charge.map_err(|_| ENOMEM)?);
+        other.send(message).map_err(|_| EINVAL)?;
+        drop(sk);
+        let sent = eventually(|| other.path.sent() == 1);
+        let net = connection.key.net;
+        bench
+            .node
+            .reset_connections(net, connection.key.laddr, None, 0);
+        bench.queue.flush();
+        receive(&connection, &probe(3, 2))?;
+        let moved = eventually(|| bench.counted("send_moved") == 1);
+        let dropped = eventually(|| bench.counted("send_drop_closed") == 1);
+        drop((other, connection));
+        drop(bench);
+        assert_eq!((sent, moved, dropped), (Ok(()), Ok(()), Ok(())));
         Ok(())
     }
 
