@@ -134,6 +134,9 @@ pub(crate) struct Message {
     pub(crate) place: Option<MessagePlace>,
 }
 
+// Each message takes this much, with the list that it is in.
+const _: () = assert!(Item::<Message>::SIZE == 128);
+
 impl Message {
     /// Creates a message with the payload of a system call, in `buffers` for `len` bytes.
     ///
