@@ -54,6 +54,15 @@ impl Remote {
                 .is_some_and(|bits| cong_bits::test(bits, port))
     }
 
+    /// Returns `true` if any port is full.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn has_full_port(&self) -> bool {
+        self.any.read_once()
+    }
+
     /// Forgets the map. No port counts as full then.
     ///
     /// # Context

@@ -190,13 +190,31 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn check_paths_if_due(self: &Arc<Self>) {
-        if self.paths.is_none() {
+        let Some(set) = &self.paths else {
             return;
-        }
+        };
         let now = time::monotonic_ns();
         if self.path.rx.lock().negotiation.is_due(now) {
             self.check_paths();
         }
+        if self.remote.has_full_port() && set.doubts_map() {
+            self.request_map(set);
+        }
+    }
+
+    /// Connects another path again, so that C RDS sends its congestion map.
+    fn request_map(&self, set: &PathSet) {
+        let others = set.all();
+        let linked = || others.iter().flatten().filter(|it| it.path.is_linked());
+        let idle = linked().find(|it| !it.path.is_pending());
+        let Some(path) = idle.or_else(|| linked().next()) else {
+            // The peer sends the map once a path is up.
+            return;
+        };
+        set.note_map_request();
+        self.node.stats.inc(Counter::CongUpdateRequested);
+        path.path.set_event(PathEvent::MapWanted);
+        path.wake_worker();
     }
 
     /// Publishes what was negotiated, and probes the peer if that is due. The worker of the first

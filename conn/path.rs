@@ -300,6 +300,8 @@ pub(super) enum PathEvent {
     Allowed,
     /// The peer takes this path for the first one. Only of the other ones.
     Misplaced,
+    /// A new link makes the peer send its congestion map. Only of the other ones.
+    MapWanted,
 }
 
 impl PathEvent {

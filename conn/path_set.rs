@@ -24,6 +24,7 @@ use crate::{
     },
     proto::{
         connect::State,
+        map_order::MapOrder,
         mprds::PathCount, //
     }, //
 };
@@ -65,6 +66,8 @@ pub(super) struct PathSet {
     retires: Atomic<bool>,
     #[pin]
     others: SpinLockBh<Others>,
+    #[pin]
+    maps: SpinLockBh<MapOrder>,
 }
 
 impl PathSet {
@@ -89,6 +92,7 @@ impl PathSet {
                 moving: EventMask::new(),
                 retires: Atomic::new(false),
                 others <- new_spinlock_bh!(Others::default(), "PathSet::others"),
+                maps <- new_spinlock_bh!(MapOrder::default(), "PathSet::maps"),
             }),
             GFP_KERNEL,
         )
@@ -304,6 +308,33 @@ impl PathSet {
         self.set_count(PathCount::One);
         self.retires.store(true, Relaxed);
         drop(others);
+    }
+
+    /// Notes a congestion map that has arrived on a path.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn note_map(&self, path: u8) {
+        self.maps.lock().note(path, time::monotonic_ns());
+    }
+
+    /// Returns `true` if a newer congestion map than the last one may have come before it.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn doubts_map(&self) -> bool {
+        self.maps.lock().is_due(time::monotonic_ns())
+    }
+
+    /// Notes that a path is being connected again, so that the peer sends its congestion map.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn note_map_request(&self) {
+        self.maps.lock().request(time::monotonic_ns());
     }
 
     /// Returns `true` if the other paths may be forgotten.

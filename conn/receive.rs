@@ -555,6 +555,9 @@ impl Connection {
 
     fn update_remote(self: &Arc<Self>, offset: u32, piece: &[u8], last: bool) {
         let first = self.first.as_ref().unwrap_or(self);
+        if let Some(set) = &first.paths {
+            set.note_map(self.key.path);
+        }
         match first.remote.update(offset, piece) {
             Ok(0) => {}
             Ok(freed) => {

@@ -366,8 +366,14 @@ impl Connection {
         if core::mem::take(&mut worker.failed) {
             return Some(Event::Lost);
         }
-        if self.path.take_event(PathEvent::Reset) && worker.is_up() {
-            pr_change_ratelimited!(self.log_limit, "{}: reset by a program\n", self.key);
+        let by_program = self.path.take_event(PathEvent::Reset);
+        let for_map = self.path.take_event(PathEvent::MapWanted);
+        if (by_program || for_map) && worker.is_up() {
+            let why = match by_program {
+                true => "reset by a program",
+                false => "connecting again, so that the peer sends its congestion map",
+            };
+            pr_change_ratelimited!(self.log_limit, "{}: {}\n", self.key, why);
             self.note_failure("reset", Errno::ConnectionReset);
             // The connection comes up again even if nothing waits to be sent.
             self.path.set_event(PathEvent::Wanted);
@@ -537,6 +543,11 @@ impl Connection {
         {
             self.path.lacks_large_pieces.store(false, Relaxed);
         }
+        // On another path a map may be late. This module ignores it there, and C RDS does not.
+        let sends_map = match &self.first {
+            Some(first) => first.path.rx.lock().peer_is_rds_rust(),
+            None => true,
+        };
         let mut tx = self.path.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();
@@ -545,7 +556,7 @@ impl Connection {
         again.append(&mut queue.unsent);
         queue.unsent = again;
         queue.backlog = u32::MAX;
-        queue.cong_left = CONG_MAP_BYTES;
+        queue.cong_left = if sends_map { CONG_MAP_BYTES } else { 0 };
         queue.cong_again = false;
         tx.link = Some(link.clone());
         tx.times_up = tx.times_up.wrapping_add(1);

@@ -35,6 +35,7 @@ pub(crate) mod idle;
 pub(crate) mod info;
 pub(crate) mod keepalive;
 pub(crate) mod keyed;
+pub(crate) mod map_order;
 pub(crate) mod mprds;
 pub(crate) mod packed;
 pub(crate) mod path_choice;

@@ -165,6 +165,8 @@ counters! {
     SendDropOperation => "send_drop_operation",
     /// Congestion maps that could not be stored because there was no memory.
     CongUpdateFailed => "cong_update_failed",
+    /// Paths connected again because the maps of C RDS may have changed their order.
+    CongUpdateRequested => "cong_update_requested",
     /// Local addresses that could not be looked up because there was no memory.
     IbLaddrFailed => "ib_laddr_failed",
     /// Connections and attempts given up because their local address has left its device.

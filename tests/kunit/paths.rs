@@ -401,6 +401,37 @@ mod suite {
         Ok(())
     }
 
+    /// The second of two maps on different paths may be the older one, so the port may have room.
+    /// The node with the lower address connects all paths for C RDS.
+    #[test]
+    fn maps_of_c_whose_order_is_unknown_are_requested_again() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect_as_lower()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        let last = bench.path(&connection, 7).ok_or(ENODEV)?;
+        let up = eventually(|| [&other, &last].iter().all(|it| bench.prepared(it) == 1));
+        let (on_first, on_others) = (bench.map_frames(0), bench.map_frames(1));
+        let of_c = Header {
+            exthdr: [0; SPACE],
+            ..Header::congestion_update(0, 1, 0)
+        };
+        receive_full_map(&connection, &of_c)?;
+        receive_full_map(&other, &of_c)?;
+        // One with messages under way is not chosen.
+        bench.send(&other)?;
+        let requested = eventually(|| bench.counted("cong_update_requested") == 1);
+        let again = eventually(|| (2..8).any(|it| bench.endpoints(it) == 2));
+        let left_alone = bench.prepared(&other) == 1;
+        drop((other, last, connection));
+        drop(bench);
+        assert!(up.is_ok());
+        // The map of this node on another path might come too late there.
+        assert!(on_first > 0 && on_others == 0);
+        assert!(requested.is_ok() && again.is_ok() && left_alone);
+        Ok(())
+    }
+
     /// Acknowledges all messages of a path, so that nothing waits for the peer.
     fn acknowledge_all(path: &Arc<Connection>) -> Result {
         let ack = Header {

@@ -48,6 +48,7 @@ use crate::{
         exthdr::SPACE,
         mprds::PathCount,
         wire::{
+            Flags,
             FragmentSize,
             Header,
             CONG_MAP_BYTES,
@@ -255,9 +256,19 @@ impl Bench {
 
     /// Returns the number of endpoints that a path has had.
     pub(crate) fn prepared(&self, path: &Connection) -> u32 {
+        self.endpoints(path.key.path)
+    }
+
+    /// Returns the number of endpoints that the path with an index has had.
+    pub(crate) fn endpoints(&self, path: u8) -> u32 {
         let ends = self.wire.ends.lock();
-        let end = ends.get(usize::from(path.key.path));
-        end.map_or(0, |end| end.count)
+        ends.get(usize::from(path)).map_or(0, |end| end.count)
+    }
+
+    /// Returns the number of frames of congestion maps that a path has sent.
+    pub(crate) fn map_frames(&self, path: u8) -> u32 {
+        let ends = self.wire.ends.lock();
+        ends.get(usize::from(path)).map_or(0, |end| end.map_frames)
     }
 
     /// Sends a message on a path, whatever its port is.
@@ -306,6 +317,8 @@ pub(crate) struct Wire {
 #[derive(Default)]
 struct Ends {
     count: u32,
+    /// Frames of congestion maps that the path has sent.
+    map_frames: u32,
     /// Progress of the last one.
     progress: Option<Arc<EndpointProgress>>,
 }
@@ -364,14 +377,15 @@ impl Endpoint for SlowEnd {
 
 impl PlainLink for Wire {
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
-        if xmit::transmit(connection, queue, || WireFrames(self)).is_err() {
+        let frames = || WireFrames(self, connection.key.path);
+        if xmit::transmit(connection, queue, frames).is_err() {
             connection.note_failure("frame", EIO);
         }
     }
 }
 
-/// Access of a transmission to a [`Wire`].
-struct WireFrames<'a>(&'a Wire);
+/// Access of a transmission on a path to a [`Wire`].
+struct WireFrames<'a>(&'a Wire, u8);
 
 impl FrameSink for WireFrames<'_> {
     fn room(&self) -> LinkRoom {
@@ -404,6 +418,11 @@ impl FrameSink for WireFrames<'_> {
         let header = Header::parse(header).map_err(|_| EINVAL)?;
         if (header.sport, header.dport) == (PING_PORT, PROBE_PORT) {
             *self.0.answer.lock() = Some(header);
+        }
+        if header.flags.contains(Flags::CONG_BITMAP) {
+            if let Some(end) = self.0.ends.lock().get_mut(usize::from(self.1)) {
+                end.map_frames = end.map_frames.saturating_add(1);
+            }
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ mod keepalive;
 mod keyed;
 mod laddr_pace;
 mod laddr_table;
+mod map_order;
 mod mprds;
 mod mprds_nodes;
 mod packed;
