@@ -62,13 +62,9 @@ impl Negotiation {
     /// Handles a handshake that has arrived on the first path.
     pub(super) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) {
         if let Some(mprds) = &mut self.mprds {
-            let by_generation = mprds.shows_restart(handshake);
             if mprds.receive(kind, handshake) {
-                let kept = match by_generation {
-                    true => PathCount::One,
-                    // The peer has used these paths since.
-                    false => mprds.paths(),
-                };
+                // The peer may have used these paths since. After another generation it is one.
+                let kept = mprds.paths();
                 self.kept = Some(self.kept.map_or(kept, |before| before.min(kept)));
             }
             self.has_changed = true;

@@ -14,6 +14,9 @@
 //! - *Growth.* The number does not shrink while the peer runs: messages may wait on each path. A
 //!   peer that restarts draws another generation. Without generations, it may have restarted
 //!   before each link of the first path. It has if the number is smaller once all is negotiated.
+//! - *Offers.* C RDS uses as many paths as it is offered, and relies on the node with the lower
+//!   address to make them. It may be set not to answer probes. So it gets one path until it has
+//!   answered one. A peer of this module answers each, and begins with the number 1 or none.
 //! - *Use.* Paths are accepted once this node has offered their number. It makes and uses them once
 //!   the peer has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
@@ -155,9 +158,11 @@ impl Handshake {
 struct PeerPaths {
     generation: Option<NonZeroU32>,
     has_port_index: bool,
+    /// It answers probes: it has, or has shown that it is of this module.
+    answers: bool,
     /// The largest number that it has offered. A peer of this module begins with 1, too.
     offered: PathCount,
-    /// The largest number that was sent to it.
+    /// The largest number that was sent to it, also before a link that began with less knowledge.
     sent: PathCount,
     /// Paths that this node uses.
     agreed: PathCount,
@@ -255,10 +260,12 @@ impl Mprds {
     /// Returns the number of paths for which this node is ready.
     fn offer(&self) -> PathCount {
         match self.peer {
-            Some(peer) if peer.has_port_index => match peer.offered {
-                PathCount::One => self.most,
-                offered => self.most.min(offered),
-            },
+            Some(peer) if self.link.received && peer.has_port_index && peer.answers => {
+                match peer.offered {
+                    PathCount::One => self.most,
+                    offered => self.most.min(offered),
+                }
+            }
             _ => PathCount::One,
         }
     }
@@ -267,8 +274,9 @@ impl Mprds {
     /// several paths, or may have restarted with only one.
     fn number(&self) -> Option<PathCount> {
         let before = self.peer.map_or(PathCount::One, |it| it.sent.max(it.used));
-        let sends = self.link.received || before == PathCount::One;
-        sends.then(|| self.offer())
+        let is_final = |peer: PeerPaths| peer.answers || !peer.has_port_index;
+        let is_known = self.link.received && self.peer.is_some_and(is_final);
+        (is_known || before == PathCount::One).then(|| self.offer())
     }
 
     /// Returns the content of a handshake that is being sent now.
@@ -314,6 +322,9 @@ impl Mprds {
         let (peer, link) = (self.peer.insert(peer), &mut self.link);
         link.received = true;
         peer.has_port_index |= handshake.has_port_index;
+        // C RDS always offers several.
+        let begins = handshake.paths.is_none_or(|number| number <= 1);
+        peer.answers |= kind == HandshakeKind::Answer || begins;
         if let Some(number) = handshake.paths {
             link.numbered = true;
             peer.offered = peer.offered.max(PathCount::at_most(number));
@@ -356,7 +367,7 @@ impl Mprds {
             Some(peer) if peer.generation != handshake.generation => (new, true),
             Some(peer) if peer.generation.is_some() => (peer, false),
             // It may have restarted.
-            Some(PeerPaths { used, .. }) => (PeerPaths { used, ..new }, false),
+            Some(PeerPaths { sent, used, .. }) => (PeerPaths { sent, used, ..new }, false),
         }
     }
 

@@ -155,6 +155,7 @@ fn ports_count_once_the_peer_says_so() {
     assert_eq!(incoming(&node), any);
     node.down();
     assert!(!node.receive(HandshakeKind::Probe, &read(C_7_2)));
+    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
     assert_eq!(incoming(&node), [Some(0), None, None, None]);
     assert_eq!(node.send(HandshakeKind::Answer).paths, Some(4));
     // The peer may use them now, and this node does not yet.
@@ -180,15 +181,66 @@ fn with_eight_paths() -> Mprds {
     node
 }
 
+/// C RDS uses as many paths as an answer says, and relies on the node with the lower address to
+/// make them. If it does not answer probes, this node never knows that it is ready.
+#[test]
+fn several_paths_are_offered_to_a_peer_that_answers() {
+    for peer in [C_7_2, UEK] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.up(0, true);
+        assert!(node.check(0));
+        node.send(HandshakeKind::Probe);
+        node.receive(HandshakeKind::Probe, &read(peer));
+        assert!(!node.check(0));
+        assert_eq!(node.send(HandshakeKind::Answer).paths, Some(1));
+        assert_eq!(node.incoming(40001), None);
+        node.receive(HandshakeKind::Answer, &read(peer));
+        assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
+        assert!(node.check(0));
+        // Without a generation it may have restarted, and may not answer any more.
+        node.down();
+        node.receive(HandshakeKind::Probe, &read(peer));
+        let sent = node.send(HandshakeKind::Answer).paths;
+        assert_eq!(sent, (peer == C_7_2).then_some(8));
+    }
+}
+
+/// This module begins with one path, or with none after another link. It answers each probe.
+#[test]
+fn several_paths_are_offered_to_this_module_at_once() {
+    for paths in [Some(1), None] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.up(0, false);
+        let peer = read(UEK);
+        node.receive(HandshakeKind::Probe, &Handshake { paths, ..peer });
+        assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
+        node.receive(HandshakeKind::Probe, &peer);
+        assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
+    }
+}
+
+/// Another peer may have the address by the time of the next link.
+#[test]
+fn an_unknown_peer_is_not_offered_several_paths() {
+    let mut node = Mprds::new(PathCount::Eight, None);
+    node.up(0, true);
+    node.send(HandshakeKind::Probe);
+    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    node.down();
+    assert_eq!(node.send(HandshakeKind::Probe).paths, Some(1));
+}
+
 /// The second probe has crossed the answer to the first one.
 #[test]
 fn an_answer_confirms_the_probe_that_it_answers() {
     let mut node = Mprds::new(PathCount::Eight, None);
     node.up(0, true);
-    assert!(node.check(0));
-    node.send(HandshakeKind::Probe);
-    node.receive(HandshakeKind::Probe, &read(C_7_2));
-    assert!(node.check(0));
+    for now in [0, SECOND] {
+        assert!(node.check(now));
+        node.send(HandshakeKind::Probe);
+    }
+    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    assert!(node.check(SECOND));
     assert_eq!(node.send(HandshakeKind::Probe).paths, Some(8));
     node.receive(HandshakeKind::Answer, &read(C_7_2));
     assert_eq!(node.paths(), PathCount::One);
@@ -240,6 +292,29 @@ fn a_new_link_to_the_same_peer() {
     assert!(node.may_connect(7));
 }
 
+/// A peer without a generation may be the same after its first handshake on another link, and goes
+/// on to connect its paths. It may have heard of them although its answer was lost.
+#[test]
+fn a_peer_without_a_generation_keeps_its_paths_on_a_new_link() {
+    for answers in [1, 2] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.up(0, true);
+        for number in [1, 2] {
+            assert!(node.check(0));
+            node.send(HandshakeKind::Probe);
+            if number <= answers {
+                node.receive(HandshakeKind::Answer, &read(UEK));
+            }
+        }
+        assert_eq!(node.incoming(40007), Some(7));
+        node.down();
+        assert_eq!(node.incoming(40007), Some(7));
+        node.receive(HandshakeKind::Probe, &read(UEK));
+        assert_eq!(node.incoming(40007), Some(7));
+        assert_eq!(node.send(HandshakeKind::Answer).paths, None);
+    }
+}
+
 #[test]
 fn another_generation_is_a_restart() {
     let mut node = with_eight_paths();
@@ -263,8 +338,10 @@ fn another_generation_is_a_restart() {
     // It may have restarted with each link. Its number of paths shows that only if it is one.
     for (again, restarted) in [(UEK, false), (UEK_4, true)] {
         let mut node = node.clone();
-        node.send(HandshakeKind::Probe);
-        node.receive(HandshakeKind::Answer, &read(UEK));
+        for paths in [1, 8] {
+            assert_eq!(node.send(HandshakeKind::Probe).paths, Some(paths));
+            node.receive(HandshakeKind::Answer, &read(UEK));
+        }
         assert_eq!(node.paths(), PathCount::Eight);
         node.down();
         assert_eq!(node.paths(), PathCount::Eight);

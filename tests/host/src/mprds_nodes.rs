@@ -18,6 +18,8 @@ struct Other {
     most: Option<u16>,
     has_generation: bool,
     has_port_index: bool,
+    /// It handles probes. C RDS does unless `net.rds.ping_enable` is 0.
+    answers: bool,
 }
 
 /// Sketch of C RDS: the last handshake counts.
@@ -86,7 +88,24 @@ impl Software {
     fn most(&self) -> u16 {
         match self {
             Software::Ours { most, .. } => most.number(),
-            Software::Other(it) => it.kind.most.filter(|_| it.kind.has_port_index).unwrap_or(1),
+            Software::Other(it) => {
+                let most = it.kind.most.filter(|_| it.kind.has_port_index);
+                most.filter(|_| it.kind.answers).unwrap_or(1)
+            }
+        }
+    }
+
+    fn has_generation(&self) -> bool {
+        match self {
+            Software::Ours { .. } => false,
+            Software::Other(it) => it.kind.has_generation && it.kind.most.is_some(),
+        }
+    }
+
+    fn answers(&self) -> bool {
+        match self {
+            Software::Ours { .. } => true,
+            Software::Other(it) => it.kind.answers,
         }
     }
 
@@ -114,13 +133,18 @@ fn other() -> impl Strategy<Value = Software> {
         4 => Just(Some(8)),
         2 => (1u16..=8).prop_map(Some)
     ];
-    (most, any::<(bool, bool, bool, u32)>()).prop_map(
-        |(most, (a, has_port_index, eager, number))| {
+    let answers = prop_oneof![1 => Just(false), 5 => Just(true)];
+    (most, answers, any::<(bool, bool, bool, u32)>()).prop_map(
+        |(most, answers, (a, has_port_index, eager, number))| {
+            // A node that neither probes nor answers says nothing about itself.
+            let answers = answers || most.is_none();
+            let eager = eager || !answers;
             Software::Other(Sketch {
                 kind: Other {
                     most,
                     has_generation: a,
                     has_port_index,
+                    answers,
                 },
                 generation: number | 1,
                 paths: 0,
@@ -293,7 +317,9 @@ impl World {
             let offered = handshake.paths.unwrap_or(1);
             assert_eq!(offered, 1, "an old peer must not use several paths");
         }
+        let is_taken = kind == HandshakeKind::Answer || self.nodes[node].answers();
         match &mut self.nodes[node] {
+            Software::Other(_) if !is_taken => {}
             Software::Ours { state, .. } => {
                 if state.receive(kind, &handshake) {
                     assert!(self.has_new_peer[node], "the peer has not restarted");
@@ -310,7 +336,7 @@ impl World {
                 }
             }
         }
-        if kind == HandshakeKind::Probe && answers {
+        if kind == HandshakeKind::Probe && answers && is_taken {
             self.send(node, HandshakeKind::Answer);
         }
         self.check(node);
@@ -407,10 +433,16 @@ proptest! {
         for index in (1..8).filter(|index| most.has(*index)) {
             prop_assert!(a.accepts(index) && b.accepts(index), "{:?}", world.nodes);
         }
+        if let (Software::Ours { state, .. }, 0) = (a, world.lower) {
+            let may_connect = (1..8).filter(|index| b.paths() > u16::from(*index));
+            prop_assert!(may_connect.into_iter().all(|index| state.may_connect(index)));
+        }
+        // Such a node may have restarted without a sign.
+        let is_known = b.answers() || b.has_generation();
         for (node, used) in world.nodes.iter().zip(world.used) {
             if let Software::Ours { state, .. } = node {
-                prop_assert_eq!(state.next_check(), None);
-                prop_assert!(used <= node.paths(), "messages are stranded");
+                prop_assert!(state.next_check().is_none() || !b.answers());
+                prop_assert!(used <= node.paths() || !is_known, "messages are stranded");
             }
         }
     }

@@ -69,28 +69,6 @@ fn with_another_generation_all_other_paths_move() {
     assert!(allowed(&negotiation).is_empty());
 }
 
-/// This node knew that the peer has several paths, and had sent no handshake. So the first one that
-/// it sends has the number.
-#[test]
-fn the_first_answer_of_another_generation_may_confirm_several_paths() {
-    let handshake = |number| Handshake {
-        paths: Some(8),
-        generation: generation(number),
-        has_port_index: true,
-    };
-    let mut negotiation = fresh();
-    negotiation.up(0, true);
-    negotiation.receive(HandshakeKind::Probe, &handshake(1));
-    negotiation.down();
-    negotiation.up(0, true);
-    assert!(negotiation.check(0));
-    let sent = negotiation.send(HandshakeKind::Probe);
-    assert_eq!(sent.and_then(|it| it.paths), Some(8));
-    negotiation.receive(HandshakeKind::Answer, &handshake(2));
-    let one = PathCount::One;
-    assert_eq!(negotiation.result(), (PathCount::Eight, Some(one)));
-}
-
 /// The worker may be late.
 #[test]
 fn the_smallest_number_since_the_last_look_counts() {
