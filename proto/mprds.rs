@@ -21,8 +21,9 @@
 //!   the peer has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
 //!   does if nothing arrives for a second. Probes without an answer are repeated, five in all, and
-//!   five with each larger number. To a peer that may still use several paths the first one has no
-//!   number: C RDS changes nothing then.
+//!   five with each larger number. A peer that may use several paths gets more, slowly: what waits
+//!   on these paths needs the answer. To such a peer the first ones have no number: C RDS changes
+//!   nothing then.
 //! - *Late answers.* Those to probes of an earlier link are sent again on the next one. The peer
 //!   does not know yet if this node is the same, so they have no number. They settle nothing.
 //!
@@ -50,8 +51,11 @@ use core::num::NonZeroU32;
 /// Time between two probes.
 const PERIOD_NS: u64 = SECOND;
 
-/// Maximum number of probes on a link with the same number of paths.
+/// Maximum number of probes with the same number of paths that follow each other so soon.
 const PROBES: u8 = 5;
+
+/// Time between two probes after those. Answers do not take that long.
+const SLOW_PERIOD_NS: u64 = 10 * SECOND;
 
 /// Number of paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,13 +191,13 @@ struct Exchange {
     received: bool,
     /// The peer has sent one with a number. The others may be answers to probes of earlier links.
     numbered: bool,
-    /// Probes that may be sent, and the time of the next one, as long as the link is up.
+    /// Probes before the slow ones, and the time of the next one, as long as the link is up.
     probes: Option<(u8, u64)>,
     /// Number of the last probe that was requested from the caller.
     wanted: Option<PathCount>,
     /// Number in the last probe.
     asked: Option<PathCount>,
-    /// Probes without an answer, and those of them with a smaller number than the last.
+    /// Probes that may still be answered, and those of them with a smaller number than the last.
     unanswered: u8,
     outdated: u8,
     /// Number in the last probe that was answered. The peer answers them in order.
@@ -273,10 +277,15 @@ impl Mprds {
     /// Returns the number for the next handshake. `None` if it must have none: the peer may use
     /// several paths, or may have restarted with only one.
     fn number(&self) -> Option<PathCount> {
-        let before = self.peer.map_or(PathCount::One, |it| it.sent.max(it.used));
         let is_final = |peer: PeerPaths| peer.answers || !peer.has_port_index;
         let is_known = self.link.received && self.peer.is_some_and(is_final);
-        (is_known || before == PathCount::One).then(|| self.offer())
+        (is_known || !self.may_have_several()).then(|| self.offer())
+    }
+
+    /// Returns `true` if the peer or this node may use several paths, or have messages there.
+    fn may_have_several(&self) -> bool {
+        let number = self.peer.map(|peer| peer.sent.max(peer.used));
+        number > Some(PathCount::One)
     }
 
     /// Returns the content of a handshake that is being sent now.
@@ -400,13 +409,20 @@ impl Mprds {
         let number = Some(self.number().unwrap_or_default());
         // A larger number is sent at once.
         let grows = self.link.received && self.link.wanted < number;
-        if !grows && (left == 0 || now < time) {
+        let is_slow = left == 0 && !grows;
+        if !grows && (now < time || (is_slow && !self.may_have_several())) {
             return false;
+        }
+        if is_slow {
+            // Those before were lost.
+            self.link.unanswered = 0;
+            self.link.outdated = 0;
         }
         // Its answer comes after those to the other probes, of which some may be lost.
         let left = if grows { PROBES } else { left };
         let left = left.saturating_sub(1);
-        self.link.probes = Some((left, now.saturating_add(PERIOD_NS)));
+        let period = if left == 0 { SLOW_PERIOD_NS } else { PERIOD_NS };
+        self.link.probes = Some((left, now.saturating_add(period)));
         self.link.wanted = number;
         true
     }
@@ -414,7 +430,7 @@ impl Mprds {
     /// Returns the time of the next [`Self::check`]. `None` if nothing is to be done by then.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let (left, time) = self.link.probes.filter(|_| !self.is_settled())?;
-        (left > 0).then_some(time)
+        (left > 0 || self.may_have_several()).then_some(time)
     }
 
     /// Returns the number of paths for messages.

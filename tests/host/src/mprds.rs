@@ -460,6 +460,44 @@ fn a_silent_peer_is_probed_five_times() {
     assert_eq!(node.paths(), PathCount::One);
 }
 
+/// Until it answers, what waits on the other paths can neither be sent nor be moved.
+#[test]
+fn a_peer_that_may_use_several_paths_is_probed_until_it_answers() {
+    for (most, restarted) in [(8, false), (4, true)] {
+        let mut node = Mprds::new(PathCount::Eight, None);
+        node.up(0, true);
+        for _ in 0..2 {
+            assert!(node.check(0));
+            node.send(HandshakeKind::Probe);
+            node.receive(HandshakeKind::Answer, &read(UEK));
+        }
+        assert_eq!(node.paths(), PathCount::Eight);
+        node.down();
+        node.up(0, true);
+        let peer = Handshake {
+            paths: Some(most),
+            ..read(UEK)
+        };
+        node.receive(HandshakeKind::Probe, &peer);
+        let mut probes = vec![];
+        for _ in 0..7 {
+            let time = node.next_check().unwrap();
+            assert!(time == 0 || !node.check(time - 1));
+            assert!(node.check(time));
+            assert_eq!(node.send(HandshakeKind::Probe).paths, None);
+            probes.push(time / SECOND);
+        }
+        assert_eq!(probes, [0, 1, 2, 3, 4, 14, 24]);
+        // The others have none. An answer to the next larger probe is one to that.
+        assert!(!node.receive(HandshakeKind::Answer, &peer));
+        assert!(node.check(24 * SECOND));
+        assert_eq!(node.send(HandshakeKind::Probe).paths, Some(most));
+        assert_eq!(node.receive(HandshakeKind::Answer, &peer), restarted);
+        assert_eq!(node.paths().number(), most);
+        assert_eq!(node.next_check(), None);
+    }
+}
+
 /// A restarted peer without port indices may connect from the port of another path.
 #[test]
 fn a_handshake_on_another_path_shows_that_it_is_the_first() {
