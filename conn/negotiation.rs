@@ -15,7 +15,7 @@ use core::num::NonZeroU32;
 /// The negotiation, or none.
 pub(super) struct Negotiation {
     mprds: Option<Mprds>,
-    /// A handshake has arrived that the worker has not been told of.
+    /// A handshake has changed something that the worker has not been told of.
     has_changed: bool,
     /// A handshake has shown that the peer has restarted, and that it has had this number of paths
     /// since. Messages of the others have to move.
@@ -62,12 +62,13 @@ impl Negotiation {
     /// Handles a handshake that has arrived on the first path.
     pub(super) fn receive(&mut self, kind: HandshakeKind, handshake: &Handshake) {
         if let Some(mprds) = &mut self.mprds {
+            let before = (mprds.outcome(), self.kept);
             if mprds.receive(kind, handshake) {
                 // The peer may have used these paths since. After another generation it is one.
                 let kept = mprds.paths();
                 self.kept = Some(self.kept.map_or(kept, |before| before.min(kept)));
             }
-            self.has_changed = true;
+            self.has_changed |= before != (mprds.outcome(), self.kept);
         }
     }
 
@@ -78,7 +79,7 @@ impl Negotiation {
         }
     }
 
-    /// Returns `true` if a handshake has arrived since the last call.
+    /// Returns `true` if a handshake has changed something since the last call.
     #[inline]
     pub(super) fn take_change(&mut self) -> bool {
         // Most messages change nothing, so this does not write to their cache line.

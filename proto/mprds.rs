@@ -438,6 +438,12 @@ impl Mprds {
         self.peer.map_or(PathCount::One, |peer| peer.agreed)
     }
 
+    /// Returns what the caller acts on after a handshake: the number of paths, whether the peer is
+    /// known to be the same, and the number of a probe that may be due at once.
+    pub(crate) fn outcome(&self) -> (PathCount, bool, Option<PathCount>) {
+        (self.paths(), self.link.received, self.number())
+    }
+
     /// Returns `true` if this node may connect a path. The others wait until the peer is known to
     /// be the same.
     pub(crate) fn may_connect(&self, index: u8) -> bool {

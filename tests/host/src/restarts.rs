@@ -80,3 +80,39 @@ fn the_smallest_number_since_the_last_look_counts() {
     assert_eq!(negotiation.result(), (PathCount::Four, kept));
     assert_eq!(moving(&negotiation), [2, 3, 4, 5, 6, 7]);
 }
+
+/// The worker of the first path wakes those of all others.
+#[test]
+fn a_handshake_that_changes_nothing_is_not_reported() {
+    let handshake = |number| Handshake {
+        paths: Some(number),
+        generation: None,
+        has_port_index: true,
+    };
+    let mut negotiation = fresh();
+    negotiation.up(0, false);
+    let mut report = |kind, number| {
+        negotiation.receive(kind, &handshake(number));
+        negotiation.take_change()
+    };
+    // The node may probe with another number now.
+    assert!(report(HandshakeKind::Probe, 1));
+    assert!(report(HandshakeKind::Probe, 4));
+    for _ in 0..3 {
+        assert!(!report(HandshakeKind::Probe, 4));
+        assert!(!report(HandshakeKind::Probe, 1));
+    }
+    // Now it uses two paths, and needs no answer any more.
+    negotiate(&mut negotiation, 4, 0);
+    assert!(negotiation.take_change());
+    let kinds = [HandshakeKind::Probe, HandshakeKind::Answer];
+    for kind in kinds.into_iter().cycle().take(6) {
+        negotiation.receive(kind, &handshake(4));
+        assert!(!negotiation.take_change());
+    }
+    // The first one on another link shows whether the peer is the same.
+    negotiation.down();
+    negotiation.up(0, true);
+    negotiation.receive(HandshakeKind::Probe, &handshake(4));
+    assert!(negotiation.take_change());
+}
