@@ -231,6 +231,8 @@ pub(super) struct Tx {
     pub(super) keepalive: Keepalive,
     /// Sequence number of a keepalive that is in the queues.
     pub(super) keepalive_sequence: Option<u64>,
+    /// Sequence number of the last answer to a probe beyond the limits of pongs, or 0.
+    pub(super) answer_sequence: u64,
     /// Times for the table of paths.
     pub(super) history: PathHistory,
 }
@@ -253,6 +255,7 @@ impl Tx {
             idle_tracker: IdleTracker::new(),
             keepalive: Keepalive::new(),
             keepalive_sequence: None,
+            answer_sequence: 0,
             history: PathHistory::new(),
         }
     }

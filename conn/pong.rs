@@ -12,15 +12,21 @@ use crate::{
         Message,
         PongSlot, //
     },
-    proto::wire::{
-        Header,
-        PING_PORT,
-        PROBE_PORT, //
+    proto::{
+        mprds::Handshake,
+        wire::{
+            Header,
+            PING_PORT,
+            PROBE_PORT, //
+        }, //
     },
     socket::Socket,
     stats::Counter, //
 };
-use kernel::sync::Arc;
+use kernel::sync::{
+    atomic::Relaxed,
+    Arc, //
+};
 
 impl Connection {
     /// Answers a ping. A probe on another path than the first one ends the link: the peer has
@@ -34,31 +40,53 @@ impl Connection {
         self.answer_ping(header);
     }
 
-    /// Answers a ping with an empty message from port 0.
+    /// Answers a ping with an empty message from port 0. No program has sent a probe over TCP, and
+    /// the paths of the peer depend on the answer.
     fn answer_ping(self: &Arc<Self>, header: &Header) {
         // A keepalive has source port 0, so there is no port to answer.
         if header.sport == PING_PORT {
             return;
         }
-        if !self.node.tunables.answers_pings() {
+        let is_probe = self.is_stream() && Handshake::of(header).is_some();
+        if !is_probe && !self.node.tunables.answers_pings() {
             self.note_drop(Counter::RecvDropNoSock, 1);
             return;
         }
         self.node.stats.inc(Counter::RecvPing);
-        let pong = match self.room_for_pong(header.sport) {
-            Some(pong) => Message::pong(self.pools(), header.sport, pong).ok(),
-            None => None,
+        let is_queued = match self.room_for_pong(header.sport, is_probe) {
+            Some(slot) => Message::pong(self.pools(), header.sport, slot)
+                .is_ok_and(|pong| self.send(pong).is_ok()),
+            None => is_probe && self.answer_without_room(),
         };
-        if pong.is_some_and(|pong| self.send(pong).is_ok()) {
+        if is_queued {
             self.node.stats.inc(Counter::SendPong);
         } else {
             self.note_drop(Counter::SendPongDropped, 1);
         }
     }
 
+    /// Answers a probe although there is no room for pongs. Returns `false` if the last such answer
+    /// has not arrived. The peer repeats its probe.
+    fn answer_without_room(self: &Arc<Self>) -> bool {
+        let Ok(answer) = Message::empty(self.pools(), PING_PORT, PROBE_PORT) else {
+            return false;
+        };
+        let mut tx = self.path.tx.lock();
+        if self.has_ended() || tx.answer_sequence > self.path.acked.load(Relaxed) {
+            return false;
+        }
+        tx.answer_sequence = tx.queue.state.next_sequence();
+        let up = tx.link.is_some();
+        self.queue_and_unlock(tx, answer);
+        if !up {
+            self.want();
+        }
+        true
+    }
+
     /// Returns a slot for a pong to a port. `None` if the port is congested as far as this path can
-    /// tell, or too many messages wait for the peer.
-    fn room_for_pong(&self, port: u16) -> Option<PongSlot> {
+    /// tell, or too many messages wait for the peer. Answers to probes have no port.
+    fn room_for_pong(&self, port: u16, is_probe: bool) -> Option<PongSlot> {
         const MOST: usize = 4096;
         /// With fewer messages on a connection it gets a slot even if pongs for other peers have
         /// used all.
@@ -67,7 +95,7 @@ impl Connection {
         // may overtake the map that says that its port has room. So that peer drops the pong itself
         // if the port is full.
         let follows_map = self.first.is_none() || !self.path.rx.lock().peer_is_rds_rust();
-        if follows_map && self.is_congested(port) {
+        if follows_map && !is_probe && self.is_congested(port) {
             return None;
         }
         let tx = self.path.tx.lock();

@@ -125,6 +125,11 @@ impl Tunables {
         self.reconnect_min_delay_ms.set(delay_ms);
         self.reconnect_max_delay_ms.set(delay_ms);
     }
+
+    /// Turns the answers to pings off, as root would.
+    pub(crate) fn answer_no_pings(&self) {
+        self.ping_enable.set(0);
+    }
 }
 
 impl Settings for Tunables {

@@ -7,15 +7,21 @@ use kernel::prelude::*;
 #[kunit_tests(rds_mprds)]
 mod suite {
     use crate::{
-        kunit::tcp_bench::{
-            of_c,
-            probe,
-            receive,
-            Bench, //
+        kunit::{
+            tcp_bench::{
+                of_c,
+                probe,
+                receive,
+                receive_full_map,
+                Bench,
+                PORTS, //
+            },
+            wait::eventually, //
         },
         proto::wire::{
             Flags,
-            Header, //
+            Header,
+            PING_PORT, //
         }, //
     };
     use kernel::prelude::*;
@@ -45,13 +51,79 @@ mod suite {
         for sequence in 1..=5000 {
             receive(&connection, &probe(sequence, 1))?;
         }
-        let counts = (
+        let counts = pongs(&bench);
+        drop(bench);
+        assert_eq!(counts, (4098, 902));
+        Ok(())
+    }
+
+    /// One answer at a time needs no room among the pongs, whatever ports are full at the peer.
+    #[test]
+    fn pings_leave_room_for_the_answer_to_a_probe() -> Result {
+        let bench = Bench::new(0)?;
+        let connection = bench.connect()?;
+        let mut counts = [(0, 0); 2];
+        for (first, count) in [1, 10_001].into_iter().zip(&mut counts) {
+            for sequence in first..first + 4200 {
+                receive(&connection, &ping(sequence))?;
+            }
+            receive(&connection, &probe(first + 9000, 1))?;
+            receive(&connection, &probe(first + 9001, 1))?;
+            *count = pongs(&bench);
+            let ack = Header {
+                ack: bench.answer().ok_or(ENODEV)?.sequence,
+                ..Header::default()
+            };
+            receive(&connection, &ack)?;
+            eventually(|| connection.path.sent() == 0)?;
+        }
+        receive_full_map(&connection, &Header::congestion_update(0, 1, 0))?;
+        receive(&connection, &probe(20_001, 1))?;
+        let full = pongs(&bench);
+        drop((connection, bench));
+        assert_eq!(counts, [(4098, 104), (8196, 208)]);
+        assert_eq!(full, (8197, 208));
+        Ok(())
+    }
+
+    /// C RDS does not answer them, and gets one path then. Another node of this module counts on
+    /// the answer.
+    #[test]
+    fn a_probe_is_answered_even_if_pings_are_not() -> Result {
+        let bench = Bench::new(0)?;
+        bench.node.tunables.answer_no_pings();
+        let connection = bench.connect()?;
+        receive(&connection, &ping(1))?;
+        let before = (
             bench.counted("send_pong"),
-            bench.counted("send_pong_dropped"),
+            bench.counted("recv_drop_no_sock"),
+        );
+        receive(&connection, &probe(2, 1))?;
+        let after = (
+            bench.counted("send_pong"),
+            bench.counted("recv_drop_no_sock"),
         );
         drop(bench);
-        assert_eq!(counts, (4097, 903));
+        assert_eq!((before, after), ((0, 1), (1, 1)));
         Ok(())
+    }
+
+    /// Returns a ping of a program.
+    fn ping(sequence: u64) -> Header {
+        Header {
+            sequence,
+            sport: PORTS.start,
+            dport: PING_PORT,
+            ..Header::default()
+        }
+    }
+
+    /// Returns the numbers of pongs that were sent and dropped.
+    fn pongs(bench: &Bench) -> (u64, u64) {
+        (
+            bench.counted("send_pong"),
+            bench.counted("send_pong_dropped"),
+        )
     }
 
     /// The position of a forgotten connection has the generation of the peer. So the probe of a

@@ -178,8 +178,10 @@ mod suite {
         let bench = Bench::with_paths(PathCount::Two)?;
         let connection = bench.connect_as_lower()?;
         receive(&connection, &probe(1, 1))?;
-        eventually(|| bench.counted("send_probe") == 1)?;
-        receive(&connection, &answer(2, 1))?;
+        for number in 1..=2 {
+            eventually(|| bench.counted("send_probe") == number)?;
+            receive(&connection, &answer(1 + number, 1))?;
+        }
         eventually(|| bench.path(&connection, 1).is_some())?;
         let other = bench.path(&connection, 1).ok_or(ENODEV)?;
         bench.send(&other)?;
@@ -191,7 +193,7 @@ mod suite {
         bench.end_link(&other)?;
         bench.queue.flush();
         let waits = bench.prepared(&other) == 1;
-        receive(&connection, &probe(3, 1))?;
+        receive(&connection, &probe(4, 1))?;
         let allowed = eventually(|| bench.prepared(&other) == 2);
         drop((other, connection));
         drop(bench);
