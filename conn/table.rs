@@ -63,9 +63,12 @@ const FEW: usize = 16;
 /// room.
 const MANY_STRANGERS: usize = 256;
 
-/// Returns `true` if at most an eighth of `bound` is left, so unneeded entries should make room.
+/// Returns `true` if at most a sixteenth of `bound` is left, so unneeded entries should make room.
+/// One user alone leaves an eighth, see [`ConnTable::has_room`]. So he takes no entries of others.
 fn is_near(count: usize, bound: usize) -> bool {
-    count >= bound.saturating_sub(bound / 8)
+    // Rounded up, so that a small bound is near, too, before it is reached.
+    let margin = bound.div_ceil(16).min(bound / 8);
+    count >= bound.saturating_sub(margin)
 }
 
 /// The limit that does not allow another connection.

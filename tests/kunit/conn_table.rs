@@ -163,18 +163,34 @@ mod suite {
 
     #[test]
     fn it_is_crowded_before_it_is_full() -> Result {
-        let mut table = table(16, 8);
-        for n in 1..=6 {
+        let mut table = table(32, 16);
+        for n in 1..=14 {
             add(&mut table, key(n, 9, 0))?.map_err(|_| EINVAL)?;
         }
         assert!(!table.is_near_limit(&key(1, 9, 0)));
-        add(&mut table, key(7, 9, 0))?.map_err(|_| EINVAL)?;
+        add(&mut table, key(15, 9, 0))?.map_err(|_| EINVAL)?;
         assert!(table.is_near_limit(&key(1, 9, 0)));
         assert!(!table.is_near_limit(&key(1, 8, 0)));
-        for n in 1..=7 {
-            add(&mut table, key(1, 10 + n, 0))?.map_err(|_| EINVAL)?;
+        for n in 1..=15 {
+            add(&mut table, key(1, 20 + n, 0))?.map_err(|_| EINVAL)?;
         }
         assert!(table.is_near_limit(&key(1, 8, 0)));
+        Ok(())
+    }
+
+    /// Otherwise he alone would make the node close the connections of others.
+    #[test]
+    fn one_user_does_not_make_it_crowded() -> Result {
+        const USER: UserId = UserId::new(7);
+        let mut table = table(512, 512);
+        let mut count = 0;
+        while add_for(&mut table, key(1, count, 0), Some(USER))?.is_ok() {
+            // Their peers answer.
+            table.note_answer(USER);
+            count += 1;
+        }
+        let near = table.is_near_limit(&key(1, 1, 0));
+        assert_eq!((count, near), (512 / 8 * 7, false));
         Ok(())
     }
 
