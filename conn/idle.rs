@@ -92,27 +92,27 @@ impl WorkItem<0> for Node {
 impl Node {
     /// Schedules the next check, as long as there are connections.
     ///
-    /// Only for code that adds a connection, and for the work itself. [`Node::stop`] stops the
-    /// timers one after the other, and no other work may arm a stopped one.
-    ///
     /// # Context
     ///
     /// Any context except hard interrupt.
     pub(super) fn arm_idle_work(self: &Arc<Self>) {
-        if self.has_connections() {
-            let period_ms = self.idle_timeouts.period_ms();
-            self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms);
-        }
+        let period_ms = self.idle_timeouts.period_ms();
+        self.with_connections(|| self.queue.arm_unless_set::<_, 0>(self.clone(), period_ms));
     }
 
-    /// Returns `true` if there are connections, and the table is not closed.
+    /// Calls `arm`, which sets a timer of the node, as long as there are connections.
+    ///
+    /// The table is locked meanwhile. [`Node::stop`] closes it before it cancels the timers, so
+    /// none is set after that, whatever workers still do.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn has_connections(&self) -> bool {
+    pub(super) fn with_connections(&self, arm: impl FnOnce()) {
         let connections = self.connections.lock();
-        !connections.closed && connections.tree.len() > 0
+        if !connections.closed && connections.tree.len() > 0 {
+            arm();
+        }
     }
 
     /// Checks one connection, and closes it to make room only if `may_close`. Returns `true` if

@@ -56,13 +56,14 @@ impl WorkItem<1> for Node {
 }
 
 impl Node {
-    /// Schedules the next keepalive check, as long as there are connections. The restrictions of
-    /// [`arm_idle_work`](Self::arm_idle_work) apply.
+    /// Schedules the next keepalive check, as long as there are connections.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
     pub(super) fn listen_later(self: &Arc<Self>) {
-        if self.has_connections() {
-            let period_ms = self.tunables.keepalive().period_ms();
-            self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms);
-        }
+        let period_ms = self.tunables.keepalive().period_ms();
+        self.with_connections(|| self.queue.arm_unless_set::<_, 1>(self.clone(), period_ms));
     }
 }
 
