@@ -142,7 +142,7 @@ impl Connection {
             false => None,
         };
         let path = Path::new(key, policy, fragment, mprds);
-        let quota_charge = node.limits.charge_for(key, creator);
+        let quota_charge = node.limits.charge_for(key, creator, node.is_of_user());
         Arc::pin_init(
             try_pin_init!(Self {
                 key,

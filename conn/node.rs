@@ -275,7 +275,8 @@ impl Node {
         // Checked before anything is allocated, so that refusals are cheap.
         let room = connections.tree.has_room(&key, user);
         drop(connections);
-        let room = room.and_then(|()| self.limits.has_room(&key, user));
+        let is_of_user = self.is_of_user();
+        let room = room.and_then(|()| self.limits.has_room(&key, user, is_of_user));
         room.map_err(|full| self.refuse(&key, user, full))?;
 
         let fresh = Connection::new(key, self.clone(), user, pools()?, first.cloned())?;
@@ -350,7 +351,18 @@ impl Node {
         }
         let has_room = tree.has_room(key, user).is_ok();
         drop(connections);
-        has_room && self.limits.has_room(key, user).is_ok()
+        let is_of_user = self.is_of_user();
+        has_room && self.limits.has_room(key, user, is_of_user).is_ok()
+    }
+
+    /// Returns `true` if the network namespace belongs to a user, who has any addresses and peers
+    /// in it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_of_user(&self) -> bool {
+        self.net.owner().is_some()
     }
 
     /// Takes the slot of a socket that waits for its connection. Returns `None` if there is none.
@@ -359,7 +371,7 @@ impl Node {
     ///
     /// Any context.
     pub(crate) fn socket_slot(&self) -> Option<SocketSlot> {
-        self.limits.sockets.take(self.net.owner().is_some())
+        self.limits.sockets.take(self.is_of_user())
     }
 
     /// Counts and logs that a connection with this key was refused, to a program of `user` if there

@@ -45,20 +45,27 @@ use kernel::{
     }, //
 };
 
-/// A user, or the peers of one network namespace. Anybody can be a peer, so those of a namespace do
-/// not take the share of another one.
+/// A user with all network namespaces of users, or a user of one namespace of root.
+///
+/// Root makes namespaces for those who do not trust each other: containers, whose programs may all
+/// run as root. So nobody in one of them takes the share of another one. The peers of a namespace
+/// count as one user of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QuotaUser {
     user: UserId,
-    peers_of: Option<Net>,
+    /// `None` in a namespace of a user, who can make any number of them.
+    only_in: Option<Net>,
 }
 
 impl QuotaUser {
     /// Returns the one who is charged for a connection of a program of `user`, or else of a peer.
-    fn of(key: &ConnKey, user: Option<UserId>) -> Self {
+    fn of(key: &ConnKey, user: Option<UserId>, is_of_user: bool) -> Self {
         let user = user.unwrap_or(UserId::PEERS);
-        let peers_of = user.is_peers().then_some(key.net);
-        Self { user, peers_of }
+        let is_shared = is_of_user && !user.is_peers();
+        Self {
+            user,
+            only_in: (!is_shared).then_some(key.net),
+        }
     }
 }
 
@@ -248,12 +255,18 @@ impl NodeLimits {
 }
 
 impl NodeLimits {
-    /// Returns what charges a connection of `user`, if there is a quota.
-    pub(crate) fn charge_for(&self, key: ConnKey, user: Option<UserId>) -> Option<QuotaCharge> {
+    /// Returns what charges a connection of `user`, if there is a quota. `is_of_user`: its
+    /// namespace belongs to a user.
+    pub(crate) fn charge_for(
+        &self,
+        key: ConnKey,
+        user: Option<UserId>,
+        is_of_user: bool,
+    ) -> Option<QuotaCharge> {
         Some(QuotaCharge {
             quota: self.quota.clone()?,
             key,
-            user: QuotaUser::of(&key, user),
+            user: QuotaUser::of(&key, user, is_of_user),
             is_unanswered: Atomic::new(false),
             is_charged: Atomic::new(false),
         })
@@ -268,9 +281,14 @@ impl NodeLimits {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn has_room(&self, key: &ConnKey, user: Option<UserId>) -> Result<(), Full> {
+    pub(super) fn has_room(
+        &self,
+        key: &ConnKey,
+        user: Option<UserId>,
+        is_of_user: bool,
+    ) -> Result<(), Full> {
         match &self.quota {
-            Some(quota) => quota.has_room(key, QuotaUser::of(key, user)),
+            Some(quota) => quota.has_room(key, QuotaUser::of(key, user, is_of_user)),
             None => Ok(()),
         }
     }

@@ -294,8 +294,8 @@ impl Connection {
 
     /// Counts an attempt to connect: for peers or strangers together if only the peer may need it.
     /// Otherwise for the user whose program first needed the connection, unless it has been up.
-    /// That user's attempts in all namespaces but the initial one are limited together, too. In a
-    /// namespace of a user those for peers are among his.
+    /// That user's attempts in all of his namespaces are limited together, too, and those for peers
+    /// are among them. In a namespace of root so are those of each user of it.
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(self: &Arc<Self>, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
@@ -314,7 +314,7 @@ impl Connection {
             };
             AttemptGroup::User(user)
         };
-        let is_of_user = !for_peer || self.node.net.owner().is_some();
+        let is_of_user = !for_peer || self.node.is_of_user();
         let charge = self.quota_charge.as_ref().filter(|_| is_of_user);
         let charged = match charge.map_or(Ok(None), |charge| charge.begin_attempt(kind)) {
             Ok(place) => place,

@@ -163,6 +163,44 @@ mod suite {
         Ok(())
     }
 
+    /// Programs of all containers may run as root.
+    #[test]
+    fn users_of_a_namespace_of_root_leave_room_to_those_of_others() -> Result {
+        let bench = Bench::new()?;
+        let [one, two] = [Net::other(1), Net::other(2)];
+        let first = bench.connect_for(USER, one, 0, 0..64);
+        let second = bench.connect_for(USER, two, 1, 0..64);
+        bench.nodes[0].stop();
+        bench.nodes[1].stop();
+        assert_eq!((first, second), (32, 16));
+        Ok(())
+    }
+
+    #[test]
+    fn a_user_has_one_share_in_all_his_namespaces() -> Result {
+        let limits = NodeLimits {
+            quota: Some(ConnQuota::new(BOUNDS)?),
+            ..NodeLimits::of_one(BOUNDS)?
+        };
+        let mut charges = KVec::new();
+        let mut count = [0; 2];
+        for (index, count) in count.iter_mut().enumerate() {
+            for n in 0..64 {
+                let key = ConnKey {
+                    net: Net::other(index + 1),
+                    faddr: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, n),
+                    ..transport::key()
+                };
+                let charge = limits.charge_for(key, USER, true).ok_or(EINVAL)?;
+                *count += usize::from(charge.charge(TableSlot::new()?).is_ok());
+                charges.push(charge, GFP_KERNEL)?;
+            }
+        }
+        drop(charges);
+        assert_eq!(count, [32, 0]);
+        Ok(())
+    }
+
     #[test]
     fn attempts_of_a_user_are_limited_in_all_namespaces() -> Result {
         let quota = ConnQuota::new(Bounds {
@@ -178,7 +216,7 @@ mod suite {
                 net,
                 ..transport::key()
             };
-            let charge = limits.charge_for(key, user).ok_or(EINVAL)?;
+            let charge = limits.charge_for(key, user, true).ok_or(EINVAL)?;
             charge.charge(TableSlot::new()?).map_err(|_| ENOMEM)?;
             Ok::<_, Error>(charge)
         };
