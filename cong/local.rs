@@ -124,6 +124,15 @@ impl MapRoom {
         })
     }
 
+    /// Returns the room for a namespace. Those of users leave half of it to those of root.
+    pub(crate) fn of(&self, is_of_user: bool) -> Self {
+        let mut room = self.clone();
+        if is_of_user {
+            room.most /= 2;
+        }
+        room
+    }
+
     /// Takes the room of a map.
     ///
     /// # Errors

@@ -193,7 +193,7 @@ impl Node {
         limits: NodeLimits,
         idle_timeouts: IdleTimeouts,
     ) -> Result<Arc<Self>> {
-        let bounds = limits.bounds;
+        let (bounds, maps) = (limits.bounds, limits.maps.of(net.owner().is_some()));
         let kept = Bounds {
             all: limits.positions,
             ..bounds
@@ -211,7 +211,7 @@ impl Node {
                     },
                     "Node::connections"
                 ),
-                net_state: NetState::new(shared, limits.maps.clone())?,
+                net_state: NetState::new(shared, maps)?,
                 workers,
                 idle_timeouts,
                 retry_timers <- RetryTimers::new(),

@@ -102,7 +102,10 @@ impl Connection {
         let backlog = tx.queue.unsent.len().saturating_add(tx.queue.sent.len());
         drop(tx);
         match backlog {
-            0..=MOST => self.node.limits.pongs.take(backlog < FEW),
+            0..=MOST => {
+                let pongs = &self.node.limits.pongs;
+                pongs.take(self.node.is_of_user(), backlog < FEW)
+            }
             _ => None,
         }
     }

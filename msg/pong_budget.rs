@@ -21,23 +21,38 @@ const MOST: usize = 16384;
 pub(crate) struct PongBudget(Arc<Atomic<usize>>);
 
 /// Slot of one pong. Dropping it frees the slot.
-pub(crate) struct PongSlot(Arc<Atomic<usize>>);
+pub(crate) struct PongSlot {
+    /// `None` beyond the limit.
+    counted: Option<Arc<Atomic<usize>>>,
+}
 
 impl PongBudget {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self(Arc::new(Atomic::new(0), GFP_KERNEL)?))
     }
 
-    /// Takes a slot, or returns `None` if there is none. `in_any_case` ignores the limit.
-    pub(crate) fn take(&self, in_any_case: bool) -> Option<PongSlot> {
+    /// Takes a slot, or returns `None` if there is none. Namespaces of users leave half of the
+    /// slots to those of root. `in_any_case` ignores the limit, and takes no slot of others.
+    pub(crate) fn take(&self, is_of_user: bool, in_any_case: bool) -> Option<PongSlot> {
+        let most = match is_of_user {
+            true => MOST / 2,
+            false => MOST,
+        };
         let before = self.0.fetch_add(1, Relaxed);
-        let pong = PongSlot(self.0.clone());
-        (in_any_case || before < MOST).then_some(pong)
+        let pong = PongSlot {
+            counted: Some(self.0.clone()),
+        };
+        match before < most {
+            true => Some(pong),
+            false => in_any_case.then_some(PongSlot { counted: None }),
+        }
     }
 }
 
 impl Drop for PongSlot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        if let Some(counted) = &self.counted {
+            counted.fetch_sub(1, Relaxed);
+        }
     }
 }

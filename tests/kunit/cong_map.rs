@@ -90,6 +90,19 @@ mod suite {
     }
 
     #[test]
+    fn namespaces_of_users_leave_half_of_the_maps_to_root() -> Result {
+        let room = MapRoom::new(4, 4)?;
+        let registry = |is_of_user| Registry::new(room.of(is_of_user));
+        let [user, other, root] = [registry(true)?, registry(true)?, registry(false)?];
+        let marked = |maps: &Registry, scope| maps.mark(on_link(scope), PORT, true, NOW).is_ok();
+        let of_users = [&user, &other, &user].map(|maps| marked(maps, 2) && marked(maps, 3));
+        let of_root = [2, 3, 4].map(|scope| marked(&root, scope));
+        assert_eq!(of_users, [true, false, true]);
+        assert_eq!(of_root, [true, true, false]);
+        Ok(())
+    }
+
+    #[test]
     fn one_node_has_a_limit_and_uses_maps_again() -> Result {
         const LATER: u64 = NOW + 1_000_000_000;
         let maps = Registry::new(MapRoom::new(8, 2)?)?;

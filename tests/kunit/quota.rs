@@ -29,6 +29,7 @@ mod suite {
         },
         kunit::transport,
         loop_transport::Loop,
+        msg::PongBudget,
         proto::{
             attempts::{
                 self,
@@ -269,6 +270,27 @@ mod suite {
         let more = [(); SOCKETS].map(|()| budget.take(false));
         let none = budget.take(true);
         assert_eq!((count(&more), none.is_none()), (3, true));
+        Ok(())
+    }
+
+    #[test]
+    fn namespaces_of_users_leave_half_of_the_pongs_to_root() -> Result {
+        let budget = PongBudget::new()?;
+        let mut slots = KVec::new();
+        let mut take_all = |is_of_user| {
+            let mut count = 0;
+            while let Some(slot) = budget.take(is_of_user, false) {
+                slots.push(slot, GFP_KERNEL)?;
+                count += 1;
+            }
+            Ok::<_, Error>(count)
+        };
+        let of_users = take_all(true)?;
+        // Each connection may have a few, whatever others have.
+        let few = [(); 16].map(|()| budget.take(true, true));
+        let taken = (of_users, take_all(false)?, take_all(true)?);
+        assert!(few.iter().all(Option::is_some));
+        assert_eq!(taken, (8192, 8192, 0));
         Ok(())
     }
 
