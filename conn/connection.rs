@@ -142,6 +142,7 @@ impl Connection {
             false => None,
         };
         let path = Path::new(key, policy, fragment, mprds);
+        let log_limit = LogLimit::new(!node.is_of_user());
         let quota_charge = node.limits.charge_for(key, creator, node.is_of_user());
         Arc::pin_init(
             try_pin_init!(Self {
@@ -158,7 +159,7 @@ impl Connection {
                 paths,
                 refusals: Atomic::new(0),
                 fault_limiter <- FaultLimiter::new(),
-                log_limit: LogLimit::new(),
+                log_limit,
                 work <- kernel::new_work!("Connection::work"),
                 timer <- kernel::new_delayed_work!("Connection::timer"),
                 xmit_work <- kernel::new_work!("Connection::xmit_work"),

@@ -375,11 +375,12 @@ impl Node {
     }
 
     /// Counts and logs that a connection with this key was refused, to a program of `user` if there
-    /// is one.
+    /// is one. As for connections, nothing is logged in a namespace of a user.
     fn refuse(&self, key: &ConnKey, user: Option<UserId>, full: Full) -> NoConnection {
         self.stats.inc(Counter::ConnRefusedLimit);
         trace::dropped(&key.traced(), Counter::ConnRefusedLimit, 1);
         match user.filter(|user| *user != UserId::PEERS) {
+            _ if self.is_of_user() => {}
             Some(_) => pr_attempt_ratelimited!("{}: refused, {}\n", key, full),
             None => pr_info_ratelimited!("{}: refused, {}\n", key, full),
         }

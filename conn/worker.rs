@@ -21,7 +21,6 @@ use crate::{
     kapi::{
         errno::Errno,
         print::{
-            may_print,
             pr_change_ratelimited,
             About, //
         },
@@ -501,7 +500,7 @@ impl Connection {
     #[cold]
     fn note_failed_attempt(&self, worker: &mut Worker, action: Action, error: Error) {
         self.note_failure("connect", error);
-        if !worker.attempt_logged && may_print(About::Attempt) {
+        if !worker.attempt_logged && self.log_limit.may_print(About::Attempt) {
             worker.attempt_logged = true;
             pr_info!(
                 "{}: cannot connect ({:?}: {:?}), trying again\n",

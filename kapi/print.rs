@@ -3,7 +3,8 @@
 //! Rate-limited log messages, for events that peers or users can cause repeatedly.
 //!
 //! A connection has a limit of its own, a quarter of that for the whole module. So the messages of
-//! one connection do not suppress those of others.
+//! one connection do not suppress those of others. A user may have any number of connections in
+//! network namespaces of his, and all peers there. So these log nothing.
 
 use crate::kapi::time;
 use kernel::sync::atomic::{
@@ -46,13 +47,21 @@ const PER_WINDOW: u64 = 10;
 const COUNT_BITS: u32 = 8;
 const COUNTS: u64 = 0xffff_ffff;
 
-/// Rate limit of one connection. The upper half is the number of the current window, and the lower
-/// half has the counts of messages by kind.
-pub(crate) struct LogLimit(Atomic<u64>);
+/// Rate limit of one connection.
+pub(crate) struct LogLimit {
+    /// The upper half is the number of the current window, and the lower half has the counts of
+    /// messages by kind.
+    state: Atomic<u64>,
+    logs: bool,
+}
 
 impl LogLimit {
-    pub(crate) const fn new() -> Self {
-        Self(Atomic::new(0))
+    /// Creates the limit of a connection that `logs`, or of one that does not.
+    pub(crate) const fn new(logs: bool) -> Self {
+        Self {
+            state: Atomic::new(0),
+            logs,
+        }
     }
 
     /// Returns `true` if both this limit and that of the module permit a message of this kind now.
@@ -62,9 +71,12 @@ impl LogLimit {
     ///
     /// Any context.
     pub(crate) fn may_print(&self, about: About) -> bool {
-        let next = counted(self.0.load(Relaxed), time::monotonic_ns(), about);
+        if !self.logs {
+            return false;
+        }
+        let next = counted(self.state.load(Relaxed), time::monotonic_ns(), about);
         if let Some(next) = next {
-            self.0.store(next, Relaxed);
+            self.state.store(next, Relaxed);
         }
         next.is_some() && may_print(about)
     }

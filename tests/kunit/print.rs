@@ -39,14 +39,28 @@ mod suite {
 
     #[test]
     fn a_flood_about_a_connection_is_limited() {
-        let limit = LogLimit::new();
+        let limit = LogLimit::new(true);
         let limited = is_limited(10, || limit.may_print(About::Failure));
         assert!(limited);
     }
 
+    /// A user could fill the log from namespaces of his, and hide what others need to see.
+    #[test]
+    fn connections_in_namespaces_of_users_log_nothing() {
+        let limit = LogLimit::new(false);
+        let kinds = [
+            About::Failure,
+            About::Change,
+            About::Program,
+            About::Attempt,
+        ];
+        let may = kinds.map(|about| limit.may_print(about));
+        assert_eq!(may, [false; 4]);
+    }
+
     #[test]
     fn floods_are_limited_in_all() {
-        let connections = is_limited(40, || LogLimit::new().may_print(About::Failure));
+        let connections = is_limited(40, || LogLimit::new(true).may_print(About::Failure));
         let programs = is_limited(10, || may_print(About::Program));
         assert_eq!((connections, programs), (true, true));
     }
