@@ -329,7 +329,11 @@ impl Connection {
     }
 
     /// Returns `true` if a peer over TCP requested the connection, and has never sent a message.
-    fn is_of_stranger(&self) -> bool {
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_of_stranger(&self) -> bool {
         self.creator == Some(UserId::PEERS) && !self.path.has_answered.load(Relaxed)
     }
 }

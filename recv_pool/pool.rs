@@ -211,6 +211,11 @@ impl Pool {
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
+    /// Returns the bytes of a buffer.
+    pub(crate) fn buf_size(&self) -> usize {
+        self.config.buf_size as usize
+    }
+
     /// Returns a buffer with undefined contents, or `None` if the limit is reached or memory is
     /// short.
     pub(crate) fn alloc(&self, context: Context) -> Option<BufMut> {

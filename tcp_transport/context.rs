@@ -84,6 +84,9 @@ const BUDGET: usize = 256;
 /// Time in milliseconds until memory is looked for again.
 const RETRY_MS: u32 = 10;
 
+/// The same for a connection whose incomplete messages have a limit. Anybody can have many of them.
+const LIMITED_RETRY_MS: u32 = 250;
+
 /// Time in nanoseconds until the memory to carry many messages is looked for again. The socket also
 /// works without it.
 const GROW_INTERVAL: u64 = SECOND;
@@ -195,7 +198,7 @@ impl TcpContext {
         let carries = role != Role::WakeUp;
         let io = Io {
             socket: None,
-            reader: Reader::new(),
+            reader: Reader::new(transport.partial_charge()),
             writer: Writer::new(carries)?,
             is_up: false,
             has_message: false,
@@ -237,9 +240,9 @@ impl TcpContext {
         self.transport.queue().enqueue::<_, 0>(self.clone());
     }
 
-    fn retry_later(self: &Arc<Self>) {
+    fn retry_later(self: &Arc<Self>, delay_ms: u32) {
         let queue = self.transport.queue();
-        queue.arm_unless_set::<_, 1>(self.clone(), RETRY_MS);
+        queue.arm_unless_set::<_, 1>(self.clone(), delay_ms);
     }
 
     /// Takes a socket, calls `start` with it, and looks for its first events. May sleep.
@@ -299,7 +302,7 @@ impl TcpContext {
             transport,
             ..
         } = &**self;
-        let (memory, counters) = (transport.memory(), &transport.counters);
+        let (memory, counters) = (transport.memory_to_read(connection), &transport.counters);
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
         io.starves = stop == ReadStop::NoMemory;
         connection.flush_ack();
@@ -326,13 +329,14 @@ impl TcpContext {
         match stop {
             ReadStop::Nothing if !goes_on => {}
             ReadStop::Nothing | ReadStop::Budget => self.queue(),
-            ReadStop::NoMemory => self.retry_later(),
+            ReadStop::NoMemory if memory.limit.is_some() => self.retry_later(LIMITED_RETRY_MS),
+            ReadStop::NoMemory => self.retry_later(RETRY_MS),
             ReadStop::End => return self.lose(),
         }
         match sent {
             // An event queues the work again.
             Ok(Written::All | Written::Blocked | Written::Unacknowledged) => {}
-            Ok(Written::NoMemory) => self.retry_later(),
+            Ok(Written::NoMemory) => self.retry_later(RETRY_MS),
             Err(error) => {
                 connection.note_failure("send", error);
                 self.lose();
@@ -413,7 +417,7 @@ impl TcpContext {
             self.blocked.store(true, Relaxed);
         } else {
             self.wanted.store(len, Relaxed);
-            self.retry_later();
+            self.retry_later(RETRY_MS);
         }
         found
     }
@@ -484,6 +488,7 @@ impl TcpContext {
         }
         // The next endpoint needs the buffers of the messages for itself.
         io.writer.clear();
+        io.reader.close();
         drop(guard);
         while let Some(frame) = self.unstage() {
             drop(frame);
@@ -504,7 +509,8 @@ impl TcpContext {
     /// the time is limited. A connection that has ended for good has no socket to deliver to.
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
-        let (memory, counters) = (self.transport.memory(), &self.transport.counters);
+        let counters = &self.transport.counters;
+        let memory = self.transport.memory_to_read(&self.connection);
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
         let mut late = None;
         loop {

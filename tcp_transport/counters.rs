@@ -69,7 +69,7 @@ impl TcpCounters {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self(PerCpuCounters::new()?))
     }
 

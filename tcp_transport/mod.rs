@@ -33,6 +33,7 @@
 //! |---|---|
 //! | `counters` | The counters |
 //! | `tunables` | Settings below `/proc/sys` |
+//! | `partial` | Limit on the buffers of incomplete messages |
 //! | `reader` | Frames from the stream |
 //! | `stage` | Frames that wait for the socket |
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
@@ -50,6 +51,7 @@ mod counters;
 mod endpoint;
 mod link;
 mod listener;
+mod partial;
 mod reader;
 mod stage;
 mod tcp;
@@ -63,3 +65,16 @@ pub(crate) use tcp::{
     TcpShared, //
 };
 pub(crate) use tunables::TcpTunables;
+#[cfg(rds_kunit)]
+pub(crate) use {
+    counters::TcpCounters,
+    partial::{
+        PartialBudget,
+        PartialLimit, //
+    },
+    reader::{
+        ReadMemory,
+        ReadStop,
+        Reader, //
+    }, //
+};

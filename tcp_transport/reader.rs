@@ -6,9 +6,15 @@
 //! goes to the reader of the message, or is used again. Short reads come from a window, so that one
 //! call of the socket returns many short messages.
 
-use super::counters::{
-    TcpCounter,
-    TcpCounters, //
+use super::{
+    counters::{
+        TcpCounter,
+        TcpCounters, //
+    },
+    partial::{
+        PartialCharge,
+        PartialLimit, //
+    }, //
 };
 use crate::{
     conn::{
@@ -51,7 +57,7 @@ const DIRECT: usize = 4096;
 
 /// Reason why reading has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadStop {
+pub(crate) enum ReadStop {
     /// All that has arrived was received.
     Nothing,
     /// The budget is used up, and there may be more.
@@ -71,6 +77,14 @@ pub(super) enum AckedBy {
     Rds,
     /// The TCP of the peer acknowledges messages.
     Tcp,
+}
+
+/// Source of buffers for frames.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadMemory<'a> {
+    pub(crate) pools: &'a Pools,
+    /// Limit on incomplete messages. `None` if the peer is known.
+    pub(crate) limit: Option<PartialLimit>,
 }
 
 /// Bytes that were read from the socket, and not used yet. Without memory they are not read before
@@ -117,22 +131,24 @@ struct Incomplete {
 }
 
 /// The receive side of an endpoint.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     window: Window,
     header: tcp_stream::HeaderBytes,
     /// Bytes of the header that have arrived.
     have: usize,
     frame: Option<Incomplete>,
-    /// Buffer of the frame, or of the next one.
+    /// Buffer of the frame, or of the next one in the same run.
     buf: Option<BufMut>,
+    /// Charge of the buffers that the incomplete message has.
+    charge: PartialCharge,
     pub(super) acked_by: AckedBy,
     /// Frames that were received. 0 only before the first one.
-    pub(super) frames: u32,
+    pub(crate) frames: u32,
 }
 
 impl Reader {
     /// Creates the receive side of a new socket.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new(charge: PartialCharge) -> Self {
         Self {
             window: Window {
                 bytes: KVVec::new(),
@@ -143,6 +159,7 @@ impl Reader {
             have: 0,
             frame: None,
             buf: None,
+            charge,
             acked_by: AckedBy::Unknown,
             frames: 0,
         }
@@ -183,16 +200,20 @@ impl Reader {
     }
 
     /// Receives up to `budget` frames. May sleep.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         socket: &TcpSocket,
         connection: &Arc<Connection>,
-        pools: &Pools,
+        memory: ReadMemory<'_>,
         counters: &TcpCounters,
         budget: usize,
     ) -> ReadStop {
         let before = self.frames;
-        let stop = self.receive_frames(socket, connection, pools, budget);
+        let stop = self.receive_frames(socket, connection, memory, budget);
+        if self.frame.as_ref().is_none_or(|frame| frame.filled == 0) {
+            // There may be any number of idle connections.
+            self.buf = None;
+        }
         let count = self.frames.wrapping_sub(before);
         if count > 0 {
             let conn = || connection.key.traced();
@@ -209,11 +230,11 @@ impl Reader {
         &mut self,
         socket: &TcpSocket,
         connection: &Arc<Connection>,
-        pools: &Pools,
+        memory: ReadMemory<'_>,
         budget: usize,
     ) -> ReadStop {
         for _ in 0..budget {
-            match self.frame(socket, connection, pools) {
+            match self.frame(socket, connection, memory) {
                 Ok(()) => self.frames = self.frames.wrapping_add(1).max(1),
                 Err(stop) => return stop,
             }
@@ -231,12 +252,18 @@ impl Reader {
         in_window.saturating_add(self.have).saturating_add(payload)
     }
 
+    /// Frees what the incomplete message has. Nothing is received afterwards.
+    pub(crate) fn close(&mut self) {
+        self.buf = None;
+        self.charge.clear();
+    }
+
     /// Receives the next frame.
     fn frame(
         &mut self,
         socket: &TcpSocket,
         connection: &Arc<Connection>,
-        pools: &Pools,
+        memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
         while let Some(rest) = self.header.get_mut(self.have..).filter(|it| !it.is_empty()) {
             match self.window.read(socket, rest) {
@@ -249,7 +276,7 @@ impl Reader {
             Some(frame) => frame,
             None => self.begin(connection)?,
         };
-        let result = self.fill(&mut frame, socket, pools);
+        let result = self.fill(&mut frame, socket, memory);
         if let Err(stop) = result {
             self.frame = Some(frame);
             return Err(stop);
@@ -262,6 +289,7 @@ impl Reader {
         let left = frame.left.saturating_sub(part);
         if left == 0 {
             self.have = 0;
+            self.charge.clear();
         } else {
             self.frame = Some(Incomplete {
                 left,
@@ -302,14 +330,22 @@ impl Reader {
         &mut self,
         frame: &mut Incomplete,
         socket: &TcpSocket,
-        pools: &Pools,
+        memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
-        let part = tcp_stream::part(frame.left, frame.size) as usize;
-        let len = Header::LEN.saturating_add(part);
+        let part = tcp_stream::part(frame.left, frame.size);
+        let len = Header::LEN.saturating_add(part as usize);
         if frame.filled == 0 {
+            let pool = memory.pools.recv(frame.size);
             if self.buf.as_ref().is_none_or(|buf| buf.capacity() < len) {
-                let buf = pools.recv(frame.size).alloc(Context::MaySleep);
+                let buf = pool.alloc(Context::MaySleep);
                 self.buf = Some(buf.ok_or(ReadStop::NoMemory)?);
+            }
+            // A header alone is complete.
+            if let Some(limit) = memory.limit.filter(|_| part > 0) {
+                let most = limit.of_frame(part == frame.left);
+                if !self.charge.add(pool.buf_size(), most) {
+                    return Err(ReadStop::NoMemory);
+                }
             }
             let start = self
                 .buf

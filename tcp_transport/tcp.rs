@@ -8,10 +8,19 @@ use super::{
         TcpCounter,
         TcpCounters, //
     },
+    partial::{
+        PartialBudget,
+        PartialCharge,
+        PartialLimit, //
+    },
+    reader::ReadMemory,
     tunables::TcpTunables, //
 };
 use crate::{
-    conn::ConnKey,
+    conn::{
+        ConnKey,
+        Connection, //
+    },
     kapi::{
         net::NetRef,
         print::pr_info_ratelimited,
@@ -35,6 +44,8 @@ pub(crate) struct TcpShared {
     pool_shared: PoolShared,
     _shrinker: Shrinker<Pools>,
     memory: Unmapped,
+    /// Buffers of incomplete messages of those that have a limit.
+    partial: PartialBudget,
 }
 
 impl TcpShared {
@@ -55,6 +66,7 @@ impl TcpShared {
                 pool_shared,
                 _shrinker: Shrinker::new(memory.pools().clone())?,
                 memory,
+                partial: PartialBudget::new()?,
             },
             GFP_KERNEL,
         )?)
@@ -103,6 +115,26 @@ impl Tcp {
     /// Returns the pools of all messages. Any context.
     pub(super) fn memory(&self) -> &Arc<Pools> {
         self.shared.memory.pools()
+    }
+
+    /// Returns the charge of a connection without an incomplete message. Any context.
+    pub(super) fn partial_charge(&self) -> PartialCharge {
+        self.shared.partial.charge()
+    }
+
+    /// Returns the memory for frames of a peer. Any context.
+    pub(super) fn memory_to_read(&self, connection: &Connection) -> ReadMemory<'_> {
+        ReadMemory {
+            pools: self.memory(),
+            limit: self
+                .has_limit(connection)
+                .then(|| PartialLimit::of_pool(self.most_memory())),
+        }
+    }
+
+    /// Returns `true` if incomplete messages on a connection have a limit: nobody knows the peer.
+    fn has_limit(&self, connection: &Connection) -> bool {
+        connection.is_of_stranger() || self.net.owner().is_some()
     }
 
     /// Returns the maximum size of each pool, in bytes. Any context.

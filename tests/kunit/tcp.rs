@@ -1,25 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit tests of TCP sockets of the kernel, over the loopback device.
+//! KUnit tests of TCP sockets of the kernel, over the loopback device, and of their reader.
 
 use kernel::prelude::*;
 
 #[kunit_tests(rds_tcp)]
 mod suite {
-    use crate::kapi::{
-        net::{
-            tcp::{
-                SendBatch,
-                TcpAddr,
-                TcpEvent,
-                TcpEvents,
-                TcpRead,
-                TcpSocket,
-                TcpState, //
+    use crate::{
+        conn::Connection,
+        kapi::{
+            net::{
+                tcp::{
+                    SendBatch,
+                    TcpAddr,
+                    TcpEvent,
+                    TcpEvents,
+                    TcpRead,
+                    TcpSocket,
+                    TcpState, //
+                },
+                NetRef, //
             },
-            NetRef, //
+            sync::Completion, //
         },
-        sync::Completion, //
+        kunit::tcp_bench::Bench,
+        proto::wire::{
+            FragmentSize,
+            Header, //
+        },
+        tcp_transport::{
+            PartialBudget,
+            PartialLimit,
+            ReadMemory,
+            ReadStop,
+            Reader,
+            TcpCounters, //
+        }, //
     };
     use core::net::{
         Ipv4Addr,
@@ -299,6 +315,92 @@ mod suite {
         assert!(ends.right.abort_up_to(6));
         let ended = || (ends.left.state() == TcpState::Ended).then_some(());
         ends.left_events.until(ended)
+    }
+
+    const FRAME: usize = FragmentSize::K8.bytes() as usize;
+
+    /// Returns the header of a message to a port without a socket.
+    fn header(sequence: u64, len: u32) -> [u8; Header::LEN] {
+        let mut bytes = [0; Header::LEN];
+        Header {
+            sequence,
+            len,
+            sport: 1,
+            dport: 1,
+            ..Header::default()
+        }
+        .emit(&mut bytes);
+        bytes
+    }
+
+    /// Receives until the reader has taken this number of frames, and stops for this reason.
+    fn read(
+        ends: &Ends,
+        (bench, connection): (&Bench, &Arc<Connection>),
+        reader: &mut Reader,
+        limit: Option<PartialLimit>,
+        expected: (u32, ReadStop),
+    ) -> Result {
+        let memory = ReadMemory {
+            pools: bench.wire.unmapped.pools(),
+            limit,
+        };
+        let counters = TcpCounters::new()?;
+        ends.right_events.until(|| {
+            let stop = reader.run(&ends.right, connection, memory, &counters, 256);
+            ((reader.frames, stop) == expected).then_some(())
+        })
+    }
+
+    #[test]
+    fn strangers_have_a_part_of_the_buffers_for_incomplete_messages() -> Result {
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect()?;
+        let on = (&bench, &connection);
+        let budget = PartialBudget::new()?;
+        let mut reader = Reader::new(budget.charge());
+        let limit = PartialLimit::of_pool(0);
+        let pool = bench.wire.unmapped.pools().recv(FragmentSize::K8);
+        let size = pool.buf_size();
+        // Others leave room for two buffers.
+        let (mut others, most) = (budget.charge(), limit.of_frame(false));
+        let has_room = others.add(most - 2 * size, most);
+        let payload = KVec::from_elem(0u8, 4 * FRAME, GFP_KERNEL)?;
+        let (first, second) = (header(1, 4), header(2, 1 << 20));
+        send(&ends.left, &[&first, b"four", &second, &payload])?;
+        let stopped = (1 + 2, ReadStop::NoMemory);
+        let limited = read(&ends, on, &mut reader, Some(limit), stopped);
+        let in_parts = connection.path.in_reassembly();
+        // Those without the limit go on.
+        let known = read(&ends, on, &mut reader, None, (1 + 4, ReadStop::Nothing));
+        // A last frame has more room, and the charge ends with the reader.
+        let full = [false, true].map(|is_last| others.add(size, limit.of_frame(is_last)));
+        reader.close();
+        let free = others.add(size, most);
+        drop(bench);
+        assert_eq!((has_room, limited, in_parts), (true, Ok(()), true));
+        assert_eq!(known, Ok(()));
+        assert_eq!((full, free), ([false, true], true));
+        Ok(())
+    }
+
+    #[test]
+    fn an_idle_reader_keeps_no_buffer() -> Result {
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect()?;
+        let mut reader = Reader::new(PartialBudget::new()?.charge());
+        let in_use = || {
+            let pool = bench.wire.unmapped.pools().recv(FragmentSize::K4);
+            pool.stats().arena.in_use
+        };
+        let before = in_use();
+        send(&ends.left, &[&header(1, 4), b"four"])?;
+        let on = (&bench, &connection);
+        let idle = read(&ends, on, &mut reader, None, (1, ReadStop::Nothing));
+        let after = in_use();
+        drop(bench);
+        assert_eq!((idle, after), (Ok(()), before));
+        Ok(())
     }
 
     #[test]
