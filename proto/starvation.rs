@@ -115,6 +115,62 @@ impl Starvation {
     }
 }
 
+/// State of a connection over TCP that is not read, because there is no buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamCheck {
+    /// Number of frames that were received, modulo 2^32.
+    pub(crate) frames: u32,
+    /// A message has arrived in part.
+    pub(crate) partial: bool,
+    /// The peer has ended the stream. What has arrived can still be read.
+    pub(crate) ended: bool,
+    /// The peer sends again what was not delivered. Another one counts all that TCP has as
+    /// delivered.
+    pub(crate) sends_again: bool,
+}
+
+/// Wait of a connection over TCP for buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamStarvation {
+    /// There is no buffer, and the connection keeps what others may need.
+    keeps: Since,
+    /// Number of frames at the last check.
+    last: u32,
+}
+
+impl StreamStarvation {
+    pub(crate) const fn new() -> Self {
+        Self {
+            keeps: Since(None),
+            last: 0,
+        }
+    }
+
+    /// Ends the wait: there are buffers, or the connection is given up.
+    pub(crate) fn end(&mut self) {
+        self.keeps = Since(None);
+    }
+
+    /// Begins or continues the wait at time `now`, in nanoseconds. Returns `true` if it has lasted
+    /// long enough to give the connection up.
+    ///
+    /// Each frame restarts the wait. The next connection would use the same pools, so one that
+    /// keeps nothing is not given up. With a peer that does not send again, messages get lost, so
+    /// programs have more time to free memory.
+    pub(crate) fn wait(&mut self, now: u64, check: &StreamCheck) -> bool {
+        if self.last != check.frames {
+            self.end();
+            self.last = check.frames;
+        }
+        let longest = match (check.sends_again, check.ended) {
+            (true, true) => 0,
+            (true, false) => SHORT_WAIT_NS,
+            (false, _) => LONG_WAIT_NS,
+        };
+        self.keeps.lasts(check.partial || check.ended, now, longest)
+    }
+}
+
 /// Progress of a transmission, as one check of its wait sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendCheck {

@@ -8,7 +8,8 @@
 //!
 //! A message that has begun takes memory until it ends. So a peer that stops within one is given
 //! up, too, though its TCP answers. The same applies to one that sends nothing on a new connection.
-//! Every node begins with its congestion map, so this one does not speak RDS.
+//! Every node begins with its congestion map, so this one does not speak RDS. While this node finds
+//! no memory, `proto::starvation` decides.
 //!
 //! Ownership: none, these are numbers. Errors: none.
 

@@ -37,6 +37,7 @@ use crate::{
             TcpSocket,
             TcpState, //
         },
+        print::pr_info_ratelimited,
         sync::{
             cancel,
             cancel_delayed,
@@ -47,6 +48,10 @@ use crate::{
         time, //
     },
     proto::{
+        starvation::{
+            StreamCheck,
+            StreamStarvation, //
+        },
         tcp_watch::{
             StreamSigns,
             TcpSigns,
@@ -118,6 +123,7 @@ pub(super) struct Io {
     grow_at: Option<u64>,
     /// Reading waits for memory.
     starves: bool,
+    starvation: StreamStarvation,
     watch: TcpWatch,
 }
 
@@ -204,6 +210,7 @@ impl TcpContext {
             has_message: false,
             grow_at: Some(0),
             starves: false,
+            starvation: StreamStarvation::new(),
             watch: TcpWatch::new(),
         };
         let stage = FrameStage::new(carries)?;
@@ -305,6 +312,10 @@ impl TcpContext {
         let (memory, counters) = (transport.memory_to_read(connection), &transport.counters);
         let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
         io.starves = stop == ReadStop::NoMemory;
+        let gives_up = io.starves && self.wait_for_memory(&mut io.starvation, &io.reader, state);
+        if !io.starves {
+            io.starvation.end();
+        }
         connection.flush_ack();
         self.look_for_message(&mut io.has_message);
         let may_grow = io.grow_at.is_some_and(|at| time::monotonic_ns() >= at);
@@ -329,6 +340,7 @@ impl TcpContext {
         match stop {
             ReadStop::Nothing if !goes_on => {}
             ReadStop::Nothing | ReadStop::Budget => self.queue(),
+            ReadStop::NoMemory if gives_up => return self.lose(),
             ReadStop::NoMemory if memory.limit.is_some() => self.retry_later(LIMITED_RETRY_MS),
             ReadStop::NoMemory => self.retry_later(RETRY_MS),
             ReadStop::End => return self.lose(),
@@ -342,6 +354,51 @@ impl TcpContext {
                 self.lose();
             }
         }
+    }
+
+    /// Begins or continues the wait of the receive side for memory. Returns `true` if the endpoint
+    /// is to be lost.
+    ///
+    /// A partial message keeps its memory until the rest has arrived. If such messages keep all
+    /// memory, one of them has to go with its connection, and is sent again. A peer that has ended
+    /// the stream sends on another one, and that takes the place of this one.
+    #[cold]
+    fn wait_for_memory(
+        &self,
+        starvation: &mut StreamStarvation,
+        reader: &Reader,
+        state: TcpState,
+    ) -> bool {
+        let Self {
+            connection,
+            transport,
+            ..
+        } = self;
+        let check = StreamCheck {
+            frames: reader.frames,
+            partial: connection.path.in_reassembly(),
+            ended: state == TcpState::Ended,
+            sends_again: reader.acked_by == AckedBy::Rds,
+        };
+        let now = time::monotonic_ns();
+        if !starvation.wait(now, &check) {
+            return false;
+        }
+        if check.ended {
+            return true;
+        }
+        if !transport.may_give_up(connection, now) {
+            return false;
+        }
+        starvation.end();
+        transport.counters.inc(TcpCounter::RxStarvedDrop);
+        connection.note_failure("receive memory", ENOMEM);
+        pr_info_ratelimited!(
+            connection.log_limit,
+            "{}: no memory to receive: dropping the connection\n",
+            connection.key
+        );
+        true
     }
 
     /// Looks for the first message of the connection, unless it has been found.

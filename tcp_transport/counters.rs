@@ -54,6 +54,8 @@ counters! {
     ListenNoPath => "tcp_listen_no_path",
     /// Attempts to get the memory to carry many messages that found none.
     GrowFailed => "tcp_grow_failed",
+    /// Connections given up because of the memory to receive that an incomplete message held.
+    RxStarvedDrop => "tcp_rx_starved_drop",
 }
 
 /// The counters of the transport.

@@ -27,6 +27,7 @@ use crate::{
         shrinker::Shrinker,
         sync::OwnedQueue, //
     },
+    proto::starvation::next_give_up,
     recv_pool::{
         PoolShared,
         Pools,
@@ -35,7 +36,13 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
 };
 
 /// Memory of messages, and the queue of work, which all network namespaces share.
@@ -46,6 +53,9 @@ pub(crate) struct TcpShared {
     memory: Unmapped,
     /// Buffers of incomplete messages of those that have a limit.
     partial: PartialBudget,
+    /// Times before which no other connection may be given up for its memory: of those without this
+    /// limit, and of those with it. The latter cannot delay the others.
+    next_give_up: [Atomic<u64>; 2],
 }
 
 impl TcpShared {
@@ -67,6 +77,7 @@ impl TcpShared {
                 _shrinker: Shrinker::new(memory.pools().clone())?,
                 memory,
                 partial: PartialBudget::new()?,
+                next_give_up: [Atomic::new(0), Atomic::new(0)],
             },
             GFP_KERNEL,
         )?)
@@ -135,6 +146,21 @@ impl Tcp {
     /// Returns `true` if incomplete messages on a connection have a limit: nobody knows the peer.
     fn has_limit(&self, connection: &Connection) -> bool {
         connection.is_of_stranger() || self.net.owner().is_some()
+    }
+
+    /// Returns `true` if a connection may be given up at time `now` for the memory that it keeps.
+    /// They go one by one, so that others get on with that memory. Any context.
+    pub(super) fn may_give_up(&self, connection: &Connection, now: u64) -> bool {
+        let [others, limited] = &self.shared.next_give_up;
+        let next = match self.has_limit(connection) {
+            true => limited,
+            false => others,
+        };
+        let at = next.load(Relaxed);
+        now >= at
+            && next
+                .cmpxchg(at, next_give_up(now, 0, false), Relaxed)
+                .is_ok()
     }
 
     /// Returns the maximum size of each pool, in bytes. Any context.

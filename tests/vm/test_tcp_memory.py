@@ -120,6 +120,32 @@ def test_a_teardown_finds_no_memory(pair, guest, tcp):
     peer.wait(60, check=True)
 
 
+@pytest.mark.pairs("rust-rust")
+def test_incomplete_messages_return_their_buffers(pair, guest, tcp):
+    """Peers begin messages that need more than a pool has together, and do not end them. A
+    connection that finds no buffer for the rest of its message is given up."""
+    tcp(1)
+    a, b = pair
+    a.forget("tcp=1", "pool_limit_mib=2")
+    # The peer is a program, and so is each host.
+    b.forget()
+    node, hosts = "10.61.0.200", [f"10.61.0.{x}" for x in (50, 51, 52)]
+    for machine, addresses in ((a, [node]), (b, hosts)):
+        for address in addresses:
+            machine.run(f"ip addr add {address}/24 dev {machine.netdevs[WIRE]}")
+    before = counters(a, guest)
+    begun = time.monotonic()
+    peers = b.start(["python3", guest / "tcp_partial.py", node, RDS_TCP_PORT, *hosts])
+    peers.expect("^ended$", timeout=60)
+    # One that only stops would be given up after a minute.
+    assert time.monotonic() - begun < 45
+    now = counters(a, guest)
+    assert now["tcp_rx_starved_drop"] >= before["tcp_rx_starved_drop"] + 2
+    assert now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"]
+    unchanged(before, now, "conn_keepalive_timeout")
+    peers.finish(timeout=60)
+
+
 @pytest.mark.long("release", "debug")
 @pytest.mark.flavors("debug")
 @pytest.mark.pairs("rust-rust")

@@ -6,7 +6,7 @@ use crate::proto::{
     starvation::{
         next_give_up, SendCheck, SendStarvation,
         Shortage::{self, *},
-        Starvation,
+        Starvation, StreamCheck, StreamStarvation,
     },
     wire::FragmentSize::{self, *},
     SECOND,
@@ -97,6 +97,80 @@ fn a_connection_whose_messages_get_on_is_not_given_up() {
         let longest = if why == Limit { 30 } else { 1 };
         assert!(given_up.is_some_and(|it| it > now && it <= now + longest * SECOND));
     }
+}
+
+/// A connection over TCP that has received a part of a message, from a peer of this module.
+const STREAM: StreamCheck = StreamCheck {
+    frames: 7,
+    partial: true,
+    ended: false,
+    sends_again: true,
+};
+
+/// Returns the seconds after which a connection over TCP is given up, at most 99.
+fn seconds_of(mut stream: impl FnMut(u64) -> StreamCheck) -> Option<u64> {
+    let mut starvation = StreamStarvation::new();
+    (0..100).find(|x| starvation.wait(BEGIN + x * SECOND, &stream(*x)))
+}
+
+#[test]
+fn a_message_in_part_does_not_keep_its_buffers_over_tcp() {
+    assert_eq!(seconds_of(|_| STREAM), Some(1));
+    // What TCP has acknowledged would be lost.
+    let sends_again = false;
+    let of_c = StreamCheck {
+        sends_again,
+        ..STREAM
+    };
+    assert_eq!(seconds_of(|_| of_c), Some(30));
+}
+
+#[test]
+fn a_stream_that_keeps_nothing_waits() {
+    for sends_again in [false, true] {
+        let partial = false;
+        let idle = StreamCheck {
+            partial,
+            sends_again,
+            ..STREAM
+        };
+        assert_eq!(seconds_of(|_| idle), None);
+    }
+}
+
+#[test]
+fn a_stream_that_has_ended_does_not_wait_for_memory() {
+    for partial in [false, true] {
+        let ended = StreamCheck {
+            partial,
+            ended: true,
+            ..STREAM
+        };
+        assert_eq!(seconds_of(|_| ended), Some(0));
+        let sends_again = false;
+        let of_c = StreamCheck {
+            sends_again,
+            ..ended
+        };
+        assert_eq!(seconds_of(|_| of_c), Some(30));
+    }
+}
+
+#[test]
+fn a_stream_that_gets_on_is_not_given_up() {
+    let frames = |second| StreamCheck {
+        frames: u32::try_from(second).unwrap(),
+        ..STREAM
+    };
+    assert_eq!(seconds_of(frames), None);
+    let until = |second: u64| frames(second.min(50));
+    assert_eq!(seconds_of(until), Some(51));
+    // There was a buffer meanwhile.
+    let mut starvation = StreamStarvation::new();
+    assert!(!starvation.wait(BEGIN, &STREAM));
+    starvation.end();
+    assert!(!starvation.wait(BEGIN + SECOND, &STREAM));
+    assert!(starvation.wait(BEGIN + 2 * SECOND, &STREAM));
 }
 
 /// Returns the progress after a number of frames. The device still has the last one, or nothing.

@@ -166,6 +166,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_drain_lost", Meaning::Drop, "Bytes that a teardown has not received, though the local TCP has acknowledged them."),
     ("tcp_listen_no_path", Meaning::Drop, "Connections of peers for a path that was not accepted."),
     ("tcp_grow_failed", Meaning::Event, "Attempts to get the memory to carry many messages that found none."),
+    ("tcp_rx_starved_drop", Meaning::Drop, "Connections given up because of the memory to receive that an incomplete message held."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.
