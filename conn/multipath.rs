@@ -165,6 +165,16 @@ impl Connection {
         paths.any(|other| other.path.is_pending())
     }
 
+    /// Returns `true` if the peer of this other path runs this module. It had shown that before the
+    /// path could be used, and the first path may have no link now.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn is_path_to_rds_rust(&self) -> bool {
+        self.set().is_some_and(|set| set.peer_is_rds_rust())
+    }
+
     /// Makes the other paths ask at once if they may be connected.
     fn allow_others(&self) {
         for other in self.other_paths().iter().flatten() {
@@ -231,6 +241,9 @@ impl Connection {
         let (count, restart) = rx.negotiation.result();
         let probes = rx.negotiation.check(time::monotonic_ns());
         let is_rds_rust = rx.peer_is_rds_rust();
+        if rx.negotiation.has_begun() {
+            set.note_peer(is_rds_rust);
+        }
         drop(rx);
         if let Some(kept) = restart {
             self.node.forget_positions_of_paths(&self.key);

@@ -133,6 +133,11 @@ impl Negotiation {
         }
     }
 
+    /// Returns `true` if a handshake has arrived on the present link.
+    pub(super) fn has_begun(&self) -> bool {
+        self.mprds.as_ref().is_some_and(Mprds::has_begun)
+    }
+
     /// Returns `true` if it is time for [`Self::check`].
     pub(super) fn is_due(&self, now: u64) -> bool {
         let next = self.mprds.as_ref().and_then(Mprds::next_check);

@@ -66,7 +66,10 @@ use kernel::{
     fmt,
     prelude::*,
     rbtree::CursorMut,
-    sync::Arc,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
     workqueue::DelayedWork, //
 };
 
@@ -258,7 +261,12 @@ impl Node {
         let key = ConnKey { path, ..first.key };
         let transport = self.transports.get(key.transport);
         let pools = || transport.ok_or(ENODEV)?.pools(key.laddr, key.scope);
-        self.connection_or_path(key, first.creator, pools, Some(first))
+        let path = self.connection_or_path(key, first.creator, pools, Some(first))?;
+        // The peer is no stranger on this path either.
+        if first.path.has_answered.load(Relaxed) {
+            path.note_answer();
+        }
+        Ok(path)
     }
 
     fn connection_or_path(

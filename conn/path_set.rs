@@ -61,6 +61,8 @@ pub(super) struct PathSet {
     closed: EventMask,
     /// Paths in `others` whose messages move to the first one. Set with `others` locked.
     moving: EventMask,
+    /// The peer has shown on the first path that it runs this module.
+    peer_is_rds_rust: Atomic<bool>,
     /// The first path is not needed any more, so the others may be forgotten. Changed with `others`
     /// locked, so that the paths from which ports choose are not forgotten.
     retires: Atomic<bool>,
@@ -90,6 +92,7 @@ impl PathSet {
                 count: Atomic::new(1),
                 closed: EventMask::new(),
                 moving: EventMask::new(),
+                peer_is_rds_rust: Atomic::new(false),
                 retires: Atomic::new(false),
                 others <- new_spinlock_bh!(Others::default(), "PathSet::others"),
                 maps <- new_spinlock_bh!(MapOrder::default(), "PathSet::maps"),
@@ -308,6 +311,33 @@ impl PathSet {
         self.set_count(PathCount::One);
         self.retires.store(true, Relaxed);
         drop(others);
+    }
+
+    /// Notes which implementation the peer runs, as the first path shows.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn note_peer(&self, is_rds_rust: bool) {
+        self.peer_is_rds_rust.store(is_rds_rust, Relaxed);
+    }
+
+    /// Returns `true` if the peer has shown on the first path that it runs this module.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn peer_is_rds_rust(&self) -> bool {
+        self.peer_is_rds_rust.load(Relaxed)
+    }
+
+    /// Forgets the order of the congestion maps, with the last one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn forget_maps(&self) {
+        self.maps.lock().forget();
     }
 
     /// Notes a congestion map that has arrived on a path.

@@ -608,6 +608,9 @@ impl Connection {
         if self.first.is_some() {
             return;
         }
+        if let Some(set) = &self.paths {
+            set.forget_maps();
+        }
         self.remote.clear();
         self.waiters.wake_all();
     }

@@ -282,7 +282,7 @@ impl Connection {
         if let Some((charge, place)) = self.quota_charge.as_ref().zip(charged) {
             charge.end_attempt(place);
         }
-        let waits_for_place = worker.machine.waits_for_place();
+        let waits_for_place = worker.machine.waits_for_place() && !worker.waits_for_first;
         if worker.counted_waiting.is_some() != waits_for_place {
             let group = worker.counted_waiting.unwrap_or_else(|| self.peer_group());
             worker.counted_waiting = waits_for_place.then_some(group);
@@ -543,10 +543,7 @@ impl Connection {
             self.path.lacks_large_pieces.store(false, Relaxed);
         }
         // On another path a map may be late. This module ignores it there, and C RDS does not.
-        let sends_map = match &self.first {
-            Some(first) => first.path.rx.lock().peer_is_rds_rust(),
-            None => true,
-        };
+        let sends_map = self.first.is_none() || self.is_path_to_rds_rust();
         let mut tx = self.path.tx.lock();
         let queue = &mut tx.queue;
         queue.state.reconnected();

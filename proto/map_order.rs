@@ -24,8 +24,6 @@ pub(crate) struct MapOrder {
     last: Option<(u8, u64)>,
     /// The last map may be older than one before it.
     is_doubtful: bool,
-    /// The next map is newer than all before.
-    is_requested: bool,
     /// Time of the last request.
     requested: Option<u64>,
 }
@@ -33,24 +31,35 @@ pub(crate) struct MapOrder {
 impl MapOrder {
     /// Notes a map that has arrived on `path` at `now`, in nanoseconds.
     pub(crate) fn note(&mut self, path: u8, now: u64) {
-        let differs = self.last.is_some_and(|(before, _)| before != path);
-        let is_requested = core::mem::take(&mut self.is_requested);
-        self.is_doubtful = !is_requested && (self.is_doubtful || differs);
+        // One that comes so long after the last is newer.
+        let before = self.last.filter(|(_, at)| !passed(*at, QUIET_NS, now));
+        let differs = before.is_some_and(|(before, _)| before != path);
+        self.is_doubtful = before.is_some() && (self.is_doubtful || differs);
         self.last = Some((path, now));
+    }
+
+    /// Forgets all maps.
+    pub(crate) fn forget(&mut self) {
+        self.last = None;
+        self.is_doubtful = false;
     }
 
     /// Returns `true` if a port that counts as full may have room, so that the caller has to
     /// connect a path again, and to call [`Self::request`].
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        let passed = |since: u64, time: u64| now.saturating_sub(since) >= time;
-        let is_quiet = self.last.is_some_and(|(_, at)| passed(at, QUIET_NS));
-        let was_recent = self.requested.is_some_and(|at| !passed(at, PERIOD_NS));
+        let is_quiet = self.last.is_some_and(|(_, at)| passed(at, QUIET_NS, now));
+        let requested = self.requested;
+        let was_recent = requested.is_some_and(|at| !passed(at, PERIOD_NS, now));
         self.is_doubtful && is_quiet && !was_recent
     }
 
     /// Notes that a path is being connected again, at `now`.
     pub(crate) fn request(&mut self, now: u64) {
-        self.is_requested = true;
         self.requested = Some(now);
     }
+}
+
+/// Returns `true` if `time` has passed since `since`.
+const fn passed(since: u64, time: u64, now: u64) -> bool {
+    now.saturating_sub(since) >= time
 }

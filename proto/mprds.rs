@@ -433,6 +433,11 @@ impl Mprds {
         (left > 0 || self.may_have_several()).then_some(time)
     }
 
+    /// Returns `true` if a handshake has arrived on the present link.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.link.received
+    }
+
     /// Returns the number of paths for messages.
     pub(crate) fn paths(&self) -> PathCount {
         self.peer.map_or(PathCount::One, |peer| peer.agreed)

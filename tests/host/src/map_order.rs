@@ -27,18 +27,27 @@ fn a_map_on_another_path_is_doubtful_once_no_more_come() {
 }
 
 #[test]
-fn a_requested_map_ends_the_doubt() {
+fn a_map_that_comes_late_enough_is_the_newest() {
     let mut order = MapOrder::default();
     order.note(0, 0);
     order.note(1, 0);
     assert!(order.is_due(2 * SECOND));
     order.request(2 * SECOND);
-    order.note(5, 3 * SECOND);
-    assert!(!order.is_due(1000 * SECOND));
-    order.note(5, 3 * SECOND);
+    order.note(5, 2 * SECOND);
     assert!(!order.is_due(1000 * SECOND));
     order.note(0, 1000 * SECOND);
-    assert!(order.is_due(1002 * SECOND));
+    assert!(!order.is_due(2000 * SECOND));
+}
+
+#[test]
+fn nothing_is_doubtful_without_a_map() {
+    let mut order = MapOrder::default();
+    order.note(0, 0);
+    order.note(1, 0);
+    order.forget();
+    assert!(!order.is_due(1000 * SECOND));
+    order.note(2, 0);
+    assert!(!order.is_due(1000 * SECOND));
 }
 
 #[test]
