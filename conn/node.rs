@@ -395,6 +395,12 @@ impl Node {
         NoConnection::Full
     }
 
+    /// Returns the number of connections that peers without a message requested.
+    #[cfg(rds_kunit)]
+    pub(crate) fn strangers(&self) -> usize {
+        self.connections.lock().tree.strangers()
+    }
+
     /// Calls `each` with the names and values for `RDS_INFO_COUNTERS`, in order.
     pub(crate) fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let pool_usage = self.transports.pool_usage();

@@ -366,6 +366,12 @@ impl<V, U: TableUser> ConnTable<V, U> {
         self.strangers.unanswered >= MANY_STRANGERS
     }
 
+    /// Returns the number of connections that peers without a message requested.
+    #[cfg(rds_kunit)]
+    pub(crate) fn strangers(&self) -> usize {
+        self.strangers.unanswered
+    }
+
     fn for_peers_mut(&mut self, group: AttemptGroup<U>) -> Option<&mut ForPeers> {
         match group {
             AttemptGroup::User(_) => None,

@@ -7,8 +7,14 @@ use kernel::prelude::*;
 #[kunit_tests(rds_paths)]
 mod suite {
     use crate::{
-        conn::Connection,
-        kapi::net::FakeSocket,
+        conn::{
+            Connection,
+            EndpointEvent, //
+        },
+        kapi::{
+            net::FakeSocket,
+            task::UserId, //
+        },
         kunit::{
             tcp_bench::{
                 answer,
@@ -431,6 +437,47 @@ mod suite {
         // The map of this node on another path might come too late there.
         assert!(on_first > 0 && on_others == 0);
         assert!(requested.is_ok() && again.is_ok() && left_alone);
+        Ok(())
+    }
+
+    /// The map introduces this node on another path. It does so while the first path has no link.
+    #[test]
+    fn another_path_of_this_module_begins_with_a_map() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect()?;
+        receive_full_map(&connection, &Header::congestion_update(0, 1, 0))?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.wire.is_slow.store(true, Relaxed);
+        bench.send(&other)?;
+        let connects = eventually(|| bench.prepared(&other) == 1);
+        bench.queue.flush();
+        bench.end_link(&connection)?;
+        bench.queue.flush();
+        let before = bench.map_frames(1);
+        bench.report(&other, EndpointEvent::Established)?;
+        let begins = eventually(|| bench.map_frames(1) > 0);
+        drop((other, connection));
+        drop(bench);
+        assert!(connects.is_ok());
+        assert_eq!(before, 0);
+        assert!(begins.is_ok());
+        Ok(())
+    }
+
+    /// A peer that has sent a message is no stranger, on any path.
+    #[test]
+    fn unused_paths_do_not_count_as_strangers() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect_for(Some(UserId::PEERS))?;
+        let before = bench.node.strangers();
+        connection.look_for_message();
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        connection.look_for_message();
+        let after = bench.node.strangers();
+        drop(connection);
+        drop(bench);
+        assert_eq!((before, after), (1, 0));
         Ok(())
     }
 

@@ -41,7 +41,8 @@ use crate::{
             Item,
             OwnedQueue,
             SpinLockBh, //
-        }, //
+        },
+        task::UserId, //
     },
     msg::Message,
     proto::{
@@ -203,26 +204,32 @@ impl Bench {
     /// Returns a connection that is up. The peer has the lower address, so it connects by
     /// itself if it has something to send.
     pub(crate) fn connect(&self) -> Result<Arc<Connection>> {
+        self.connect_for(None)
+    }
+
+    /// Returns the same connection, which a program of `user` needed first.
+    pub(crate) fn connect_for(&self, user: Option<UserId>) -> Result<Arc<Connection>> {
         let other = transport::key();
-        self.connect_by(ConnKey {
+        let key = ConnKey {
             laddr: other.faddr,
             faddr: other.laddr,
             ..other
-        })
+        };
+        self.connect_by(key, user)
     }
 
     /// Returns a connection that is up. The peer has the higher address.
     pub(crate) fn connect_as_lower(&self) -> Result<Arc<Connection>> {
-        self.connect_by(transport::key())
+        self.connect_by(transport::key(), None)
     }
 
-    fn connect_by(&self, key: ConnKey) -> Result<Arc<Connection>> {
+    fn connect_by(&self, key: ConnKey, user: Option<UserId>) -> Result<Arc<Connection>> {
         let key = ConnKey {
             transport: TransportId::Tcp,
             ..key
         };
         let pools = self.wire.unmapped.pools();
-        let connection = self.node.connection(key, None, || Ok(pools.clone()))?;
+        let connection = self.node.connection(key, user, || Ok(pools.clone()))?;
         if !connection.want_for_peer() {
             return Err(EINVAL);
         }
@@ -245,11 +252,16 @@ impl Bench {
 
     /// Ends the link of a path.
     pub(crate) fn end_link(&self, path: &Arc<Connection>) -> Result {
+        self.report(path, EndpointEvent::Lost)
+    }
+
+    /// Reports an event of the last endpoint of a path.
+    pub(crate) fn report(&self, path: &Arc<Connection>, event: EndpointEvent) -> Result {
         let ends = self.wire.ends.lock();
         let end = ends.get(usize::from(path.key.path));
         let end = end.and_then(|end| end.progress.clone());
         drop(ends);
-        end.ok_or(ENODEV)?.set(EndpointEvent::Lost);
+        end.ok_or(ENODEV)?.set(event);
         path.wake_worker();
         Ok(())
     }
