@@ -168,7 +168,7 @@ impl Node {
         let closed = was_up && worker.is_down();
         let of_stranger = connection.is_of_stranger();
         let near_quota = connection.is_near_quota();
-        let place = match connection.path.leaves_position() {
+        let place = match connection.path.leaves_position() || connection.paths.is_some() {
             true => PositionPlace::new().ok(),
             false => None,
         };
@@ -185,8 +185,9 @@ impl Node {
         // then. Over TCP it may have messages already, which the peer counts as delivered.
         let rejects = closed && !connection.is_stream();
         let can_keep = place.is_some() && now.positions.has_room(&connection.key);
+        let must_keep = connection.paths.is_some() && now.positions.has_others(&connection.key);
         let last = if may {
-            connection.path.end(can_keep, rejects)
+            connection.path.end(must_keep, can_keep, rejects)
         } else {
             None
         };
@@ -369,6 +370,12 @@ impl Path {
         tx.idle_tracker.check(&snapshot, now, idle_timeouts)
     }
 
+    /// Makes the peer count as one that has nothing to retransmit, until something arrives.
+    #[cfg(rds_kunit)]
+    pub(crate) fn set_settled(&self) {
+        self.tx.lock().idle_tracker.set_settled();
+    }
+
     /// Continues the sequence numbers of an earlier connection as far as necessary. Called with the
     /// table locked.
     pub(super) fn begin(&self, begin_at: u64, position: Option<Position>) {
@@ -392,15 +399,15 @@ impl Path {
 
     /// Ends the connection if nothing has happened since the last check. Returns `None` if
     /// something has, a connection is wanted, a position must be kept without `can_keep`, or a
-    /// request is pending without `rejects`.
+    /// request is pending without `rejects`. `must_keep`: the position is kept in any case.
     ///
     /// The connection is down, and the caller holds the worker lock.
-    fn end(&self, can_keep: bool, rejects: bool) -> Option<Last> {
+    fn end(&self, must_keep: bool, can_keep: bool, rejects: bool) -> Option<Last> {
         let tx = self.tx.lock();
         let rx = self.rx.lock();
         let has_answered = self.has_answered.load(Relaxed);
         let marks = marks(&tx, &rx, has_answered);
-        let position = leaves_position(&tx, &rx).then(|| rx.position());
+        let position = (must_keep || leaves_position(&tx, &rx)).then(|| rx.position());
         drop(rx);
         if !tx.idle_tracker.is_about(&marks) || tx.is_pending() || (position.is_some() && !can_keep)
         {

@@ -267,7 +267,7 @@ impl Connection {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn has_to_move(&self) -> bool {
+    pub(crate) fn has_to_move(&self) -> bool {
         let Some(first) = &self.first else {
             return false;
         };

@@ -21,6 +21,7 @@ use crate::{
             AttemptPlace,
             Attempts, //
         },
+        mprds::PathCount,
         rx::Position, //
     },
     socket::TransportId, //
@@ -590,6 +591,19 @@ impl Positions {
     /// Returns `true` if a position can be added, perhaps in place of another one of the peer.
     pub(crate) fn has_room(&self, key: &ConnKey) -> bool {
         self.len < self.bounds.all || self.of_peer(&PeerKey::of(key)) >= self.bounds.per_peer
+    }
+
+    /// Returns `true` if another path of a connection, whose first path has this key, has one.
+    ///
+    /// The generation of the peer is in the position of the first path. Without it a restart of the
+    /// peer would be missed, and its messages on the other path would count as duplicates.
+    pub(crate) fn has_others(&self, first: &ConnKey) -> bool {
+        let mut others = (1..).take_while(|path| PathCount::Eight.has(*path));
+        others.any(|path| {
+            self.tree
+                .get(&ByPeer::of(&ConnKey { path, ..*first }))
+                .is_some()
+        })
     }
 
     /// Adds a position whose key must not be in the set. At the limit of the peer its oldest

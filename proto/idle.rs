@@ -169,6 +169,12 @@ impl IdleTracker {
         self.settled
     }
 
+    /// Makes the peer count as one that has nothing to retransmit.
+    #[cfg(rds_kunit)]
+    pub(crate) fn set_settled(&mut self) {
+        self.settled = true;
+    }
+
     /// Checks the connection. `now` is a monotonic time in nanoseconds.
     pub(crate) fn check(
         &mut self,

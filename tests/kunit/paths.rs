@@ -308,24 +308,25 @@ mod suite {
     /// The position of a forgotten path is kept as long as the peer runs.
     #[test]
     fn a_forgotten_path_has_new_numbers_after_a_restart() -> Result {
-        let mut counts = [0; 2];
-        for (generation, count) in (1..).zip(&mut counts) {
-            let bench = Bench::with(1, PathCount::Two, 2)?;
-            let connection = bench.connect()?;
-            negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
-            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
-            for sequence in [1, 9] {
-                receive(&other, &again(sequence))?;
-            }
-            acknowledge_all(&connection)?;
-            bench.forget_path(&connection, &other)?;
-            let connection = bench.connect()?;
-            negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
-            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
-            receive(&other, &again(5))?;
-            *count = bench.counted("recv_drop_old_seq");
-        }
-        assert_eq!(counts, [1, 0]);
+        let forget =
+            |bench: &Bench, connection: &_, other: &_| bench.forget_path(connection, other);
+        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
+        Ok(())
+    }
+
+    /// The generation of the peer is in the position of the first path.
+    #[test]
+    fn a_settled_path_keeps_its_position_for_others() -> Result {
+        let forget = |bench: &Bench, connection: &Arc<Connection>, other: &Connection| {
+            bench.forget_path(connection, other)?;
+            // Another connection to the peer makes the limit near, until it is forgotten, too.
+            let another = bench.another(connection)?;
+            eventually(|| {
+                connection.path.set_settled();
+                connection.has_ended() && another.has_ended()
+            })
+        };
+        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
         Ok(())
     }
 
@@ -482,6 +483,34 @@ mod suite {
     }
 
     /// Acknowledges all messages of a path, so that nothing waits for the peer.
+    /// Lets a connection be forgotten whose other path has received messages, and receives an old
+    /// one there again. Returns the number of messages that are dropped as duplicates then: without
+    /// a restart of the peer, and with one.
+    fn old_messages_after_forget(
+        forget: impl Fn(&Bench, &Arc<Connection>, &Connection) -> Result,
+    ) -> Result<[u64; 2]> {
+        let mut counts = [0; 2];
+        for (generation, count) in (1..).zip(&mut counts) {
+            let bench = Bench::with(1, PathCount::Two, 2)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            for sequence in [1, 9] {
+                receive(&other, &again(sequence))?;
+            }
+            acknowledge_all(&connection)?;
+            forget(&bench, &connection, &other)?;
+            let connection = bench.connect()?;
+            negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
+            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+            // The peer connects this path only after that.
+            eventually(|| !other.has_to_move())?;
+            receive(&other, &again(5))?;
+            *count = bench.counted("recv_drop_old_seq");
+        }
+        Ok(counts)
+    }
+
     fn acknowledge_all(path: &Arc<Connection>) -> Result {
         let ack = Header {
             ack: path.path.info().next_tx.saturating_sub(1),

@@ -229,13 +229,26 @@ impl Bench {
             ..key
         };
         let pools = self.wire.unmapped.pools();
-        let connection = self.node.connection(key, user, || Ok(pools.clone()))?;
-        if !connection.want_for_peer() {
-            return Err(EINVAL);
-        }
+        let connection = loop {
+            let connection = self.node.connection(key, user, || Ok(pools.clone()))?;
+            // One that is forgotten at this moment is not found again.
+            if connection.want_for_peer() {
+                break connection;
+            }
+        };
         self.queue.flush();
         connection.note_first_frame(true);
         Ok(connection)
+    }
+
+    /// Returns an unused connection to the same peer.
+    pub(crate) fn another(&self, connection: &Connection) -> Result<Arc<Connection>> {
+        let key = ConnKey {
+            tos: 1,
+            ..connection.key
+        };
+        let pools = self.wire.unmapped.pools();
+        Ok(self.node.connection(key, None, || Ok(pools.clone()))?)
     }
 
     /// Ends the link, and waits until the idle connection is forgotten. After a reset the
