@@ -15,8 +15,8 @@ use super::{
         PathEvent,
         Tx, //
     },
+    positions::PositionPlace,
     receive::RecvSide,
-    table::PositionPlace,
     Connection,
     Node, //
 };

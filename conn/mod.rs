@@ -23,6 +23,7 @@ mod node;
 mod path;
 mod path_set;
 mod pong;
+mod positions;
 mod quota;
 mod receive;
 mod recv_frame;
@@ -60,6 +61,11 @@ pub(crate) use path::{
     Path,
     TxQueue, //
 };
+#[cfg(rds_kunit)]
+pub(crate) use positions::{
+    PositionPlace,
+    Positions, //
+};
 pub(crate) use quota::{
     ConnQuota,
     NodeLimits, //
@@ -77,8 +83,6 @@ pub(crate) use table::{
     AttemptGroup,
     ConnTable,
     Full,
-    PositionPlace,
-    Positions,
     TableSlot, //
 };
 pub(crate) use transport::{

@@ -5,6 +5,7 @@
 use super::{
     connection::Connection,
     key::ConnKey,
+    positions::Positions,
     quota::NodeLimits,
     retry_timers::RetryTimers,
     socket_budget::SocketSlot,
@@ -12,7 +13,6 @@ use super::{
         Bounds,
         ConnTable,
         Full,
-        Positions,
         TableSlot, //
     },
     transports::Transports,
