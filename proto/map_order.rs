@@ -44,8 +44,8 @@ impl MapOrder {
         self.is_doubtful = false;
     }
 
-    /// Returns `true` if a port that counts as full may have room, so that the caller has to
-    /// connect a path again, and to call [`Self::request`].
+    /// Returns `true` if a port that counts as full may have room. The caller has to connect a
+    /// path again then, and to call [`Self::request`].
     pub(crate) fn is_due(&self, now: u64) -> bool {
         let is_quiet = self.last.is_some_and(|(_, at)| passed(at, QUIET_NS, now));
         let requested = self.requested;

@@ -443,8 +443,8 @@ impl Mprds {
         self.peer.map_or(PathCount::One, |peer| peer.agreed)
     }
 
-    /// Returns what the caller acts on after a handshake: the number of paths, whether the peer is
-    /// known to be the same, and the number of a probe that may be due at once.
+    /// Returns the number of paths, `true` if the peer is known to be the same, and the number
+    /// for the next handshake.
     pub(crate) fn outcome(&self) -> (PathCount, bool, Option<PathCount>) {
         (self.paths(), self.link.received, self.number())
     }

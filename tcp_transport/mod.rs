@@ -23,8 +23,8 @@
 //! The end of the socket, or a frame that breaks a rule, marks the endpoint as lost. The worker
 //! then drops it: what the local TCP has acknowledged is received before that, because C RDS counts
 //! it as delivered. Without memory for a message nothing more is read, and TCP makes the peer wait.
-//! A connection that keeps an incomplete message meanwhile is given up after a while. Without memory
-//! for what is sent, the work tries again later.
+//! A connection that keeps an incomplete message meanwhile is given up after a while. Without
+//! memory for what is sent, the work tries again later.
 //!
 //! # Files
 //!

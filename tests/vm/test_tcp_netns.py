@@ -301,8 +301,8 @@ def test_unload_and_load(spaces, node, tools, load):
 
 
 def test_limits_of_all(spaces, node, guest, load):
-    """All namespaces but the initial one have a limit. A user of one of root leaves room to those of
-    others, which may be containers whose programs run as root, too."""
+    """All namespaces but the initial one have a limit. A user of one of root leaves room to users
+    of others, which may be containers whose programs run as root, too."""
     load("tcp=1", "max_conns=256")
     ends = spaces.pair()
 

@@ -210,8 +210,8 @@ struct World {
     probes: [u32; 2],
     /// Frames of this link for whose answer each node had no memory.
     in_vain: [u32; 2],
-    /// Each node has received an answer to a probe of an earlier link, or one that took as long as
-    /// it takes until a probe counts as lost, since the last restart.
+    /// Each node has received a late answer since the last restart: to a probe of an earlier link,
+    /// or to one that counted as lost.
     late: [bool; 2],
     /// Paths of the second node by the last handshake with a number, if they are several. 0 after a
     /// restart.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""tcp_partial.py PEER TCP_PORT HOST...: each host connects to a node like a peer of this module,
+"""tcp_partial.py PEER TCP_PORT HOST...: each host connects to a node like a peer of ours. It
 sends a short message, and all of one of 1 MiB but its end. Prints "ended" when the node has ended
 all of these connections but one. Ends with its input."""
 
