@@ -293,8 +293,9 @@ impl Connection {
 
     /// Counts an attempt to connect: for peers or strangers together if only the peer may need it.
     /// Otherwise for the user whose program first needed the connection, unless it has been up.
-    /// That user's attempts in all of his namespaces are limited together, too, and those for peers
-    /// are among them. In a namespace of root so are those of each user of it.
+    /// The attempts in all namespaces of a user have one limit, which includes those for peers. In
+    /// a namespace of root each of its users has such a limit.
+    ///
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(self: &Arc<Self>, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
