@@ -18,6 +18,7 @@ mod suite {
         kunit::{
             tcp_bench::{
                 answer,
+                answer_probe,
                 negotiate,
                 probe,
                 receive,
@@ -185,8 +186,7 @@ mod suite {
         let connection = bench.connect_as_lower()?;
         receive(&connection, &probe(1, 1))?;
         for number in 1..=2 {
-            eventually(|| bench.counted("send_probe") == number)?;
-            receive(&connection, &answer(1 + number, 1))?;
+            answer_probe(&bench, &connection, number, &answer(1 + number, 1))?;
         }
         eventually(|| bench.path(&connection, 1).is_some())?;
         let other = bench.path(&connection, 1).ok_or(ENODEV)?;
@@ -268,13 +268,12 @@ mod suite {
         let bench = Bench::with_paths(PathCount::Eight)?;
         let connection = bench.connect()?;
         let answered = |number, paths| {
-            eventually(|| bench.counted("send_probe") == number)?;
             let exthdr = without_generation(paths);
             let answer = Header {
                 exthdr,
                 ..answer(number, 1)
             };
-            receive(&connection, &answer)
+            answer_probe(&bench, &connection, number, &answer)
         };
         answered(1, 8)?;
         answered(2, 8)?;
@@ -352,8 +351,7 @@ mod suite {
         let bench = Bench::with(0, PathCount::Eight, 7)?;
         let connection = bench.connect()?;
         for sequence in 1..=2 {
-            eventually(|| bench.counted("send_probe") == sequence)?;
-            receive(&connection, &answer(sequence, 1))?;
+            answer_probe(&bench, &connection, sequence, &answer(sequence, 1))?;
         }
         let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
         let first = connection.path.info().next_tx;

@@ -111,6 +111,17 @@ pub(crate) fn answer(sequence: u64, generation: u8) -> Header {
     }
 }
 
+/// Waits until this node has sent `number` probes, and passes an answer to it.
+pub(crate) fn answer_probe(
+    bench: &Bench,
+    connection: &Arc<Connection>,
+    number: u64,
+    answer: &Header,
+) -> Result {
+    eventually(|| bench.counted("send_probe") == number)?;
+    receive(connection, answer)
+}
+
 /// Negotiates several paths. The second probe of this node, after the first answer, has the
 /// number. `numbers` are those of the probes, and the sequence numbers of the answers.
 pub(crate) fn negotiate(
@@ -121,8 +132,7 @@ pub(crate) fn negotiate(
     generation: u8,
 ) -> Result {
     for number in numbers {
-        eventually(|| bench.counted("send_probe") == number)?;
-        receive(connection, &answer(number, generation))?;
+        answer_probe(bench, connection, number, &answer(number, generation))?;
     }
     let paths = || (0..).take_while(|path| bench.path(connection, *path).is_some());
     eventually(|| paths().count() == usize::from(count.number()))
