@@ -10,7 +10,7 @@
 //! of paths shows it when the peer has several already. Those are left alone: what they have sent
 //! may have arrived, and would arrive twice.
 //!
-//! Errors: without memory or room for all paths of a connection, new ports use the first one.
+//! Errors: paths for which there is no memory or room are not offered to the peer.
 
 use super::{
     info::BATCH,
@@ -237,9 +237,8 @@ impl Connection {
         let Some(set) = &self.paths else {
             return;
         };
-        let mut rx = self.path.rx.lock();
-        let (count, restart) = rx.negotiation.result();
-        let probes = rx.negotiation.check(time::monotonic_ns());
+        let rx = self.path.rx.lock();
+        let (outcome, restart) = (rx.negotiation.outcome(), rx.negotiation.restart());
         let is_rds_rust = rx.peer_is_rds_rust();
         if rx.negotiation.has_begun() {
             set.note_peer(is_rds_rust);
@@ -252,11 +251,18 @@ impl Connection {
             self.path.rx.lock().negotiation.end_restart();
         }
         // The last path that has moved its messages calls this again.
-        if !set.is_moving() {
-            let complete = self.add_paths(count, is_rds_rust);
-            set.publish(if complete { count } else { PathCount::One });
+        if let Some(outcome) = outcome.filter(|_| !set.is_moving()) {
+            let ready = self.add_paths(outcome.wanted.max(outcome.paths));
+            let complete = ready >= outcome.paths;
+            if complete && !is_rds_rust {
+                self.connect_others(outcome.paths);
+            }
+            let usable = complete.then_some(outcome.paths);
+            set.publish(usable.unwrap_or_default());
+            self.path.rx.lock().negotiation.set_ready(ready);
         }
         self.allow_others();
+        let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());
         if probes {
             self.send_path_probe();
         }
@@ -275,18 +281,26 @@ impl Connection {
         will_move || self.set().is_some_and(|set| set.moves(self.key.path))
     }
 
-    /// Adds the other paths. Returns `false` if there is no memory or room for one.
-    fn add_paths(self: &Arc<Self>, count: PathCount, is_rds_rust: bool) -> bool {
-        for path in (1..).take_while(|path| count.has(*path)) {
-            let Ok(other) = self.node.path(self, path) else {
-                return false;
-            };
-            // C RDS relies on the node with the lower address.
-            if self.is_lower() && !is_rds_rust {
-                other.want_for_peer();
-            }
+    /// Adds the other paths, as far as there is memory and room. Returns how many there are.
+    fn add_paths(self: &Arc<Self>, count: PathCount) -> PathCount {
+        let missing = (1..count.number()).find(|path| {
+            // CAST: there are at most eight.
+            let path = *path as u8;
+            self.node.path(self, path).is_err()
+        });
+        missing.map_or(count, PathCount::at_most)
+    }
+
+    /// Connects the other paths to C RDS, which relies on the node with the lower address.
+    fn connect_others(&self, count: PathCount) {
+        if !self.is_lower() {
+            return;
         }
-        true
+        let others = self.other_paths();
+        let used = others.iter().flatten().filter(|it| count.has(it.key.path));
+        used.for_each(|other| {
+            other.want_for_peer();
+        });
     }
 
     /// Sends a probe for the number of paths. Another one is due later if there is no memory.

@@ -8,6 +8,7 @@ use crate::proto::mprds::{
     Handshake,
     HandshakeKind,
     Mprds,
+    Negotiated,
     PathCount, //
 };
 use core::num::NonZeroU32;
@@ -86,12 +87,22 @@ impl Negotiation {
         self.has_changed && core::mem::take(&mut self.has_changed)
     }
 
-    /// Returns the number of paths for messages. If the peer has restarted, also returns how many
-    /// of them keep their messages. The caller makes the others move theirs, and calls
-    /// [`Self::end_restart`].
-    pub(super) fn result(&self) -> (PathCount, Option<PathCount>) {
-        let count = self.mprds.as_ref().map_or(PathCount::One, Mprds::paths);
-        (count, self.kept)
+    /// Returns what was negotiated, if there is a negotiation.
+    pub(super) fn outcome(&self) -> Option<Negotiated> {
+        self.mprds.as_ref().map(Mprds::outcome)
+    }
+
+    /// Returns how many paths keep their messages, if the peer has restarted. The caller makes the
+    /// others move theirs, and calls [`Self::end_restart`].
+    pub(super) fn restart(&self) -> Option<PathCount> {
+        self.kept
+    }
+
+    /// Notes the number of paths that there are, see [`Mprds::set_ready`].
+    pub(super) fn set_ready(&mut self, count: PathCount) {
+        if let Some(mprds) = &mut self.mprds {
+            mprds.set_ready(count);
+        }
     }
 
     /// Notes that paths move their messages after a restart of the peer.

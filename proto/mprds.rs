@@ -17,8 +17,10 @@
 //! - *Offers.* C RDS uses as many paths as it is offered, and relies on the node with the lower
 //!   address to make them. It may be set not to answer probes. So it gets one path until it has
 //!   answered one. A peer of this module answers each, and begins with the number 1 or none.
-//! - *Use.* Paths are accepted once this node has offered their number. It makes and uses them once
-//!   the peer has answered a probe that had the number, and so is ready for them.
+//! - *Room.* A node may have no memory or room for all paths, and its peer would wait for them. So
+//!   the caller adds paths before they are offered, see [`Mprds::set_ready`].
+//! - *Use.* Paths are accepted once this node has offered their number. It uses them once the peer
+//!   has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
 //!   does if nothing arrives for a second. Probes without an answer are repeated, five in all, and
 //!   five with each larger number. A peer that may use several paths gets more, slowly: what waits
@@ -166,6 +168,8 @@ struct PeerPaths {
     answers: bool,
     /// The largest number that it has offered. A peer of this module begins with 1, too.
     offered: PathCount,
+    /// Paths for which this node is ready, also before a link that began with less knowledge.
+    ready: PathCount,
     /// The largest number that was sent to it, also before a link that began with less knowledge.
     sent: PathCount,
     /// Paths that this node uses.
@@ -202,6 +206,19 @@ struct Exchange {
     outdated: u8,
     /// Number in the last probe that was answered. The peer answers them in order.
     confirmed: Option<PathCount>,
+}
+
+/// Result of the negotiation so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Negotiated {
+    /// Number of paths for messages.
+    pub(crate) paths: PathCount,
+    /// Number of paths for which the caller has to be ready before they are offered.
+    pub(crate) wanted: PathCount,
+    /// Number in the next handshake.
+    next: Option<PathCount>,
+    /// A handshake has arrived on the present link, so the peer is known to be the same.
+    has_begun: bool,
 }
 
 /// Negotiation with one peer.
@@ -261,8 +278,8 @@ impl Mprds {
         self.link = Exchange::default();
     }
 
-    /// Returns the number of paths for which this node is ready.
-    fn offer(&self) -> PathCount {
+    /// Returns the number of paths to offer, for which the caller has to be ready before.
+    fn wanted(&self) -> PathCount {
         match self.peer {
             Some(peer) if self.link.received && peer.has_port_index && peer.answers => {
                 match peer.offered {
@@ -271,6 +288,22 @@ impl Mprds {
                 }
             }
             _ => PathCount::One,
+        }
+    }
+
+    /// Returns the number of paths that are offered.
+    fn offer(&self) -> PathCount {
+        let ready = self.peer.map_or(PathCount::One, |peer| peer.ready);
+        self.wanted().min(ready)
+    }
+
+    /// Notes that the caller has added this number of paths, and keeps them as long as the peer may
+    /// need them. Called with as many of [`Negotiated::wanted`] as there is room for.
+    ///
+    /// The caller then calls [`Self::check`].
+    pub(crate) fn set_ready(&mut self, count: PathCount) {
+        if let Some(peer) = &mut self.peer {
+            peer.ready = peer.ready.max(count);
         }
     }
 
@@ -376,7 +409,17 @@ impl Mprds {
             Some(peer) if peer.generation != handshake.generation => (new, true),
             Some(peer) if peer.generation.is_some() => (peer, false),
             // It may have restarted.
-            Some(PeerPaths { sent, used, .. }) => (PeerPaths { sent, used, ..new }, false),
+            Some(PeerPaths {
+                ready, sent, used, ..
+            }) => {
+                let new = PeerPaths {
+                    ready,
+                    sent,
+                    used,
+                    ..new
+                };
+                (new, false)
+            }
         }
     }
 
@@ -443,10 +486,14 @@ impl Mprds {
         self.peer.map_or(PathCount::One, |peer| peer.agreed)
     }
 
-    /// Returns the number of paths, `true` if the peer is known to be the same, and the number
-    /// for the next handshake.
-    pub(crate) fn outcome(&self) -> (PathCount, bool, Option<PathCount>) {
-        (self.paths(), self.link.received, self.number())
+    /// Returns the present result.
+    pub(crate) fn outcome(&self) -> Negotiated {
+        Negotiated {
+            paths: self.paths(),
+            wanted: self.wanted(),
+            next: self.number(),
+            has_begun: self.has_begun(),
+        }
     }
 
     /// Returns `true` if this node may connect a path. The others wait until the peer is known to

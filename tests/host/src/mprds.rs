@@ -49,6 +49,13 @@ const C_4_9: [u8; SPACE] = *b"\x05\0\x08\x06\x01\x02\x03\x04\0\0\0\0\0\0\0\0";
 const C_4_9_RESTARTED: [u8; SPACE] = *b"\x05\0\x08\x06\x05\x06\x07\x08\0\0\0\0\0\0\0\0";
 const UEK_4: [u8; SPACE] = *b"\x05\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
+/// Passes a handshake to a node that has room for all paths.
+pub(super) fn receive(node: &mut Mprds, kind: HandshakeKind, handshake: &Handshake) -> bool {
+    let restarted = node.receive(kind, handshake);
+    node.set_ready(node.outcome().wanted);
+    restarted
+}
+
 #[test]
 fn vectors_of_all_versions() {
     let c_7_2 = Handshake {
@@ -125,7 +132,7 @@ fn a_node_with_one_path_offers_one() {
         let mut node = Mprds::new(PathCount::One, generation(0x0102_0304));
         node.up(0, true);
         assert!(!node.check(9 * SECOND));
-        assert!(!node.receive(HandshakeKind::Probe, &read(peer)));
+        assert!(!receive(&mut node, HandshakeKind::Probe, &read(peer)));
         assert!(!node.check(9 * SECOND));
         assert_eq!(node.next_check(), None);
         let answer = node.send(HandshakeKind::Answer).emit();
@@ -139,7 +146,7 @@ fn a_node_with_one_path_offers_one() {
         // An older version may run on the peer at the next link, and its handshake shows that.
         node.down();
         assert_eq!(node.incoming(40001).is_some(), !has_index);
-        node.receive(HandshakeKind::Probe, &read(C_4_9_RESTARTED));
+        receive(&mut node, HandshakeKind::Probe, &read(C_4_9_RESTARTED));
         assert_eq!(node.incoming(40001), Some(0));
     }
 }
@@ -151,11 +158,11 @@ fn ports_count_once_the_peer_says_so() {
     let incoming = |node: &Mprds| [40000, 40001, 40003, 40004].map(|port| node.incoming(port));
     let any = [Some(0); 4];
     assert_eq!(incoming(&node), any);
-    node.receive(HandshakeKind::Probe, &read(C_4_9));
+    receive(&mut node, HandshakeKind::Probe, &read(C_4_9));
     assert_eq!(incoming(&node), any);
     node.down();
-    assert!(!node.receive(HandshakeKind::Probe, &read(C_7_2)));
-    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
+    assert!(!receive(&mut node, HandshakeKind::Probe, &read(C_7_2)));
+    assert!(!receive(&mut node, HandshakeKind::Answer, &read(C_7_2)));
     assert_eq!(incoming(&node), [Some(0), None, None, None]);
     assert_eq!(node.send(HandshakeKind::Answer).paths, Some(4));
     // The peer may use them now, and this node does not yet.
@@ -170,11 +177,11 @@ fn with_eight_paths() -> Mprds {
     assert!(node.check(0));
     assert_eq!(node.send(HandshakeKind::Probe).paths, Some(1));
     assert!(!node.check(0));
-    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
+    assert!(!receive(&mut node, HandshakeKind::Answer, &read(C_7_2)));
     assert!(node.check(0));
     assert_eq!(node.send(HandshakeKind::Probe).paths, Some(8));
     assert_eq!(node.paths(), PathCount::One);
-    assert!(!node.receive(HandshakeKind::Answer, &read(C_7_2)));
+    assert!(!receive(&mut node, HandshakeKind::Answer, &read(C_7_2)));
     assert!(!node.check(9 * SECOND));
     assert_eq!(node.paths(), PathCount::Eight);
     assert!(node.may_connect(7) && !node.may_connect(8));
@@ -190,16 +197,16 @@ fn several_paths_are_offered_to_a_peer_that_answers() {
         node.up(0, true);
         assert!(node.check(0));
         node.send(HandshakeKind::Probe);
-        node.receive(HandshakeKind::Probe, &read(peer));
+        receive(&mut node, HandshakeKind::Probe, &read(peer));
         assert!(!node.check(0));
         assert_eq!(node.send(HandshakeKind::Answer).paths, Some(1));
         assert_eq!(node.incoming(40001), None);
-        node.receive(HandshakeKind::Answer, &read(peer));
+        receive(&mut node, HandshakeKind::Answer, &read(peer));
         assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
         assert!(node.check(0));
         // Without a generation it may have restarted, and may not answer any more.
         node.down();
-        node.receive(HandshakeKind::Probe, &read(peer));
+        receive(&mut node, HandshakeKind::Probe, &read(peer));
         let sent = node.send(HandshakeKind::Answer).paths;
         assert_eq!(sent, (peer == C_7_2).then_some(8));
     }
@@ -212,9 +219,13 @@ fn several_paths_are_offered_to_this_module_at_once() {
         let mut node = Mprds::new(PathCount::Eight, None);
         node.up(0, false);
         let peer = read(UEK);
-        node.receive(HandshakeKind::Probe, &Handshake { paths, ..peer });
+        receive(
+            &mut node,
+            HandshakeKind::Probe,
+            &Handshake { paths, ..peer },
+        );
         assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
-        node.receive(HandshakeKind::Probe, &peer);
+        receive(&mut node, HandshakeKind::Probe, &peer);
         assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
     }
 }
@@ -225,7 +236,7 @@ fn an_unknown_peer_is_not_offered_several_paths() {
     let mut node = Mprds::new(PathCount::Eight, None);
     node.up(0, true);
     node.send(HandshakeKind::Probe);
-    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    receive(&mut node, HandshakeKind::Answer, &read(C_7_2));
     node.down();
     assert_eq!(node.send(HandshakeKind::Probe).paths, Some(1));
 }
@@ -239,12 +250,12 @@ fn an_answer_confirms_the_probe_that_it_answers() {
         assert!(node.check(now));
         node.send(HandshakeKind::Probe);
     }
-    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    receive(&mut node, HandshakeKind::Answer, &read(C_7_2));
     assert!(node.check(SECOND));
     assert_eq!(node.send(HandshakeKind::Probe).paths, Some(8));
-    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    receive(&mut node, HandshakeKind::Answer, &read(C_7_2));
     assert_eq!(node.paths(), PathCount::One);
-    node.receive(HandshakeKind::Answer, &read(C_7_2));
+    receive(&mut node, HandshakeKind::Answer, &read(C_7_2));
     assert_eq!(node.paths(), PathCount::Eight);
 }
 
@@ -256,7 +267,7 @@ fn the_number_does_not_shrink() {
             paths,
             ..read(C_7_2)
         };
-        assert!(!node.receive(HandshakeKind::Probe, &less));
+        assert!(!receive(&mut node, HandshakeKind::Probe, &less));
         assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
         assert_eq!(node.paths(), PathCount::Eight);
     }
@@ -266,7 +277,7 @@ fn the_number_does_not_shrink() {
         ..read(UEK_4)
     };
     assert!(!node.shows_restart(&other));
-    assert!(!node.receive(HandshakeKind::Probe, &other));
+    assert!(!receive(&mut node, HandshakeKind::Probe, &other));
     assert_eq!(node.paths(), PathCount::Eight);
 }
 
@@ -286,7 +297,7 @@ fn a_new_link_to_the_same_peer() {
         assert_eq!(neutral, *b"\x06\0\0\0\x07\x08\0\0\0\0\0\0\0\0\0\0");
     }
     assert!(!node.shows_restart(&read(C_7_2)));
-    assert!(!node.receive(HandshakeKind::Probe, &read(C_7_2)));
+    assert!(!receive(&mut node, HandshakeKind::Probe, &read(C_7_2)));
     assert_eq!(node.send(HandshakeKind::Answer).paths, Some(8));
     assert_eq!(node.paths(), PathCount::Eight);
     assert!(node.may_connect(7));
@@ -303,13 +314,13 @@ fn a_peer_without_a_generation_keeps_its_paths_on_a_new_link() {
             assert!(node.check(0));
             node.send(HandshakeKind::Probe);
             if number <= answers {
-                node.receive(HandshakeKind::Answer, &read(UEK));
+                receive(&mut node, HandshakeKind::Answer, &read(UEK));
             }
         }
         assert_eq!(node.incoming(40007), Some(7));
         node.down();
         assert_eq!(node.incoming(40007), Some(7));
-        node.receive(HandshakeKind::Probe, &read(UEK));
+        receive(&mut node, HandshakeKind::Probe, &read(UEK));
         assert_eq!(node.incoming(40007), Some(7));
         assert_eq!(node.send(HandshakeKind::Answer).paths, None);
     }
@@ -324,28 +335,31 @@ fn another_generation_is_a_restart() {
         ..read(C_7_2)
     };
     assert!(node.shows_restart(&other));
-    assert!(node.receive(HandshakeKind::Probe, &other));
+    assert!(receive(&mut node, HandshakeKind::Probe, &other));
     assert!(!node.shows_restart(&other));
     assert_eq!(node.paths(), PathCount::One);
-    assert!(!node.receive(HandshakeKind::Probe, &other));
+    assert!(!receive(&mut node, HandshakeKind::Probe, &other));
 
     // No generation: other software runs on the peer now.
     let mut node = with_eight_paths();
     node.down();
     assert!(!node.shows_restart(&read(UEK)));
-    assert!(node.receive(HandshakeKind::Probe, &read(UEK)));
+    assert!(receive(&mut node, HandshakeKind::Probe, &read(UEK)));
     assert_eq!(node.paths(), PathCount::One);
     // It may have restarted with each link. Its number of paths shows that only if it is one.
     for (again, restarted) in [(UEK, false), (UEK_4, true)] {
         let mut node = node.clone();
         for paths in [1, 8] {
             assert_eq!(node.send(HandshakeKind::Probe).paths, Some(paths));
-            node.receive(HandshakeKind::Answer, &read(UEK));
+            receive(&mut node, HandshakeKind::Answer, &read(UEK));
         }
         assert_eq!(node.paths(), PathCount::Eight);
         node.down();
         assert_eq!(node.paths(), PathCount::Eight);
-        assert_eq!(node.receive(HandshakeKind::Probe, &read(again)), restarted);
+        assert_eq!(
+            receive(&mut node, HandshakeKind::Probe, &read(again)),
+            restarted
+        );
         assert_eq!(node.paths(), PathCount::One);
     }
 }
@@ -363,13 +377,13 @@ fn a_forgotten_connection_knows_the_generation() {
         assert_eq!(node.paths(), PathCount::One);
         assert_eq!(node.incoming(40007), Some(0));
         assert_eq!(node.shows_restart(&now), restarted);
-        assert_eq!(node.receive(HandshakeKind::Probe, &now), restarted);
+        assert_eq!(receive(&mut node, HandshakeKind::Probe, &now), restarted);
         assert_eq!(node.peer_generation(), now.generation);
     }
     let mut node = Mprds::new(PathCount::Eight, None);
     node.resume(None);
     assert!(!node.shows_restart(&c_7_2));
-    assert!(!node.receive(HandshakeKind::Probe, &c_7_2));
+    assert!(!receive(&mut node, HandshakeKind::Probe, &c_7_2));
 }
 
 /// This module sends no generation. Its number is smaller than before once all is negotiated.
@@ -389,7 +403,7 @@ fn fewer_paths_are_a_restart() {
         for number in [1, 8] {
             assert!(node.check(0));
             assert_eq!(node.send(HandshakeKind::Probe).paths, Some(number));
-            assert!(!node.receive(HandshakeKind::Answer, &ours(8)));
+            assert!(!receive(&mut node, HandshakeKind::Answer, &ours(8)));
         }
         assert_eq!(node.paths(), PathCount::Eight);
         // A link breaks before anything is known about the peer.
@@ -398,18 +412,18 @@ fn fewer_paths_are_a_restart() {
             node.up(0, true);
             assert!(node.check(0));
             assert_eq!(node.send(HandshakeKind::Probe).paths, None);
-            assert!(!node.receive(HandshakeKind::Probe, &ours(1)));
+            assert!(!receive(&mut node, HandshakeKind::Probe, &ours(1)));
             assert_eq!(node.paths(), PathCount::One);
         }
-        assert!(!node.receive(HandshakeKind::Answer, &ours(most)));
+        assert!(!receive(&mut node, HandshakeKind::Answer, &ours(most)));
         assert!(node.check(0));
         let sent = node.send(HandshakeKind::Probe).paths;
         assert_eq!(sent, Some(if most == 2 { 2 } else { 8 }));
-        let restarted = node.receive(HandshakeKind::Answer, &ours(most));
+        let restarted = receive(&mut node, HandshakeKind::Answer, &ours(most));
         assert_eq!(restarted, most < 8);
         assert_eq!(node.paths(), left);
         // Only once.
-        assert!(!node.receive(HandshakeKind::Probe, &ours(most)));
+        assert!(!receive(&mut node, HandshakeKind::Probe, &ours(most)));
     }
 }
 
@@ -426,7 +440,7 @@ fn late_answers_are_no_restart() {
     for _ in 0..2 {
         assert!(node.check(0));
         node.send(HandshakeKind::Probe);
-        assert!(!node.receive(HandshakeKind::Answer, &read(UEK)));
+        assert!(!receive(&mut node, HandshakeKind::Answer, &read(UEK)));
     }
     assert_eq!(node.paths(), PathCount::Eight);
     node.down();
@@ -434,11 +448,11 @@ fn late_answers_are_no_restart() {
     for sent in [None, Some(8)] {
         assert!(node.check(0));
         assert_eq!(node.send(HandshakeKind::Probe).paths, sent);
-        assert!(!node.receive(HandshakeKind::Answer, &neutral));
+        assert!(!receive(&mut node, HandshakeKind::Answer, &neutral));
         assert!(node.next_check().is_some());
     }
     for _ in 0..2 {
-        assert!(!node.receive(HandshakeKind::Answer, &read(UEK)));
+        assert!(!receive(&mut node, HandshakeKind::Answer, &read(UEK)));
     }
     assert_eq!(node.paths(), PathCount::Eight);
     assert_eq!(node.next_check(), None);
@@ -469,7 +483,7 @@ fn a_peer_that_may_use_several_paths_is_probed_until_it_answers() {
         for _ in 0..2 {
             assert!(node.check(0));
             node.send(HandshakeKind::Probe);
-            node.receive(HandshakeKind::Answer, &read(UEK));
+            receive(&mut node, HandshakeKind::Answer, &read(UEK));
         }
         assert_eq!(node.paths(), PathCount::Eight);
         node.down();
@@ -478,7 +492,7 @@ fn a_peer_that_may_use_several_paths_is_probed_until_it_answers() {
             paths: Some(most),
             ..read(UEK)
         };
-        node.receive(HandshakeKind::Probe, &peer);
+        receive(&mut node, HandshakeKind::Probe, &peer);
         let mut probes = vec![];
         for _ in 0..7 {
             let time = node.next_check().unwrap();
@@ -489,10 +503,10 @@ fn a_peer_that_may_use_several_paths_is_probed_until_it_answers() {
         }
         assert_eq!(probes, [0, 1, 2, 3, 4, 14, 24]);
         // The others have none. An answer to the next larger probe is one to that.
-        assert!(!node.receive(HandshakeKind::Answer, &peer));
+        assert!(!receive(&mut node, HandshakeKind::Answer, &peer));
         assert!(node.check(24 * SECOND));
         assert_eq!(node.send(HandshakeKind::Probe).paths, Some(most));
-        assert_eq!(node.receive(HandshakeKind::Answer, &peer), restarted);
+        assert_eq!(receive(&mut node, HandshakeKind::Answer, &peer), restarted);
         assert_eq!(node.paths().number(), most);
         assert_eq!(node.next_check(), None);
     }
@@ -525,7 +539,7 @@ proptest! {
         node.up(0, true);
         node.check(0);
         node.send(HandshakeKind::Probe);
-        prop_assert!(!node.receive(kind, &handshake));
+        prop_assert!(!receive(&mut node, kind, &handshake));
         prop_assert_eq!(node.paths(), PathCount::One);
         let offered = node.send(HandshakeKind::Answer).paths.unwrap();
         prop_assert!(offered == 1 || handshake.has_port_index);

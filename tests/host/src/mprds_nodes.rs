@@ -65,7 +65,12 @@ impl Sketch {
 
 #[derive(Clone, Debug)]
 enum Software {
-    Ours { state: Mprds, most: PathCount },
+    Ours {
+        state: Mprds,
+        most: PathCount,
+        /// Paths for which the node has room.
+        room: PathCount,
+    },
     Other(Sketch),
 }
 
@@ -73,7 +78,9 @@ impl Software {
     /// Returns `true` if a connection for the path is accepted as that path.
     fn accepts(&self, index: u8) -> bool {
         match self {
-            Software::Ours { state, .. } => state.incoming(40000 + u16::from(index)) == Some(index),
+            Software::Ours { state, room, .. } => {
+                state.incoming(40000 + u16::from(index)) == Some(index) && room.has(index)
+            }
             Software::Other(it) => it.peer_has_port_index && u16::from(index) < it.paths,
         }
     }
@@ -87,7 +94,7 @@ impl Software {
 
     fn most(&self) -> u16 {
         match self {
-            Software::Ours { most, .. } => most.number(),
+            Software::Ours { most, room, .. } => most.min(room).number(),
             Software::Other(it) => {
                 let most = it.kind.most.filter(|_| it.kind.has_port_index);
                 most.filter(|_| it.kind.answers).unwrap_or(1)
@@ -120,10 +127,12 @@ impl Software {
 fn ours() -> impl Strategy<Value = Software> {
     // This module sends no generation, but the rules are also for those that do.
     let generation = prop_oneof![Just(None), any::<u32>().prop_map(generation)];
-    (any::<u16>(), generation).prop_map(|(most, generation)| {
+    let room = prop_oneof![3 => Just(8), 1 => 1u16..=8];
+    (any::<u16>(), room, generation).prop_map(|(most, room, generation)| {
         let most = PathCount::at_most(most % 9);
+        let room = PathCount::at_most(room);
         let state = Mprds::new(most, generation);
-        Software::Ours { state, most }
+        Software::Ours { state, most, room }
     })
 }
 
@@ -162,6 +171,8 @@ enum Happening {
     Arrive(usize),
     /// The next frame for a node arrives. The node has no memory for an answer to a probe.
     ArriveInVain(usize),
+    /// The worker of a node adds paths.
+    Work(usize),
     /// Time passes.
     Wait(u64),
     /// The first path gets a new link. The frames under way are sent again, as are as many of the
@@ -175,6 +186,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         12 => (0usize..2).prop_map(Happening::Arrive),
         1 => (0usize..2).prop_map(Happening::ArriveInVain),
+        6 => (0usize..2).prop_map(Happening::Work),
         4 => (0..3 * SECOND / 2).prop_map(Happening::Wait),
         4 => (0usize..3, 0usize..3).prop_map(|(a, b)| Happening::Relink([a, b])),
         1 => ours().prop_map(|new| Happening::Restart(0, new)),
@@ -306,6 +318,13 @@ impl World {
         }
     }
 
+    fn work(&mut self, node: usize) {
+        if let Software::Ours { state, room, .. } = &mut self.nodes[node] {
+            state.set_ready(state.outcome().wanted.min(*room));
+        }
+        self.check(node);
+    }
+
     fn arrive(&mut self, node: usize, answers: bool) -> bool {
         let Some(frame) = self.wires[node].pop_front() else {
             return false;
@@ -358,6 +377,7 @@ impl World {
                 self.in_vain[node] += 1;
                 self.arrive(node, self.in_vain[node] > 4);
             }
+            Happening::Work(node) => self.work(node),
             Happening::Wait(time) => {
                 self.now += time;
                 (0..2).for_each(|node| self.check(node));
@@ -398,8 +418,10 @@ impl World {
     /// Waits until no handshake is under way, and none comes.
     fn rest(&mut self) {
         for _ in 0..40 {
+            (0..2).for_each(|node| self.work(node));
             while self.arrive(0, true) || self.arrive(1, true) {
                 self.verify();
+                (0..2).for_each(|node| self.work(node));
             }
             self.happen(Happening::Wait(SECOND));
             self.verify();
