@@ -3,9 +3,9 @@
 //! Limit on the buffers of incomplete messages, for those whom nobody knows.
 //!
 //! All connections of the machine share the pools, and no account is charged for a message before
-//! it is complete. Anybody can connect and begin messages. So strangers, and connections in network
-//! namespaces of users, together have a part of a pool for that. Beyond it they wait as without
-//! memory, and all others go on.
+//! it is complete. Anybody can connect and begin messages. So strangers together have a part of a
+//! pool for that, and connections in network namespaces of users have another one. Beyond it they
+//! wait as without memory, and all others go on.
 
 use crate::proto::wire::MAX_MESSAGE;
 use kernel::{
@@ -87,6 +87,11 @@ impl PartialBudget {
 }
 
 impl PartialCharge {
+    /// Returns `true` if all together have room for another buffer. Any context.
+    pub(crate) fn has_room(&self, bytes: usize, most: usize) -> bool {
+        self.all.load(Relaxed).saturating_add(bytes) <= most
+    }
+
     /// Adds a buffer, unless all together would have more than `most` bytes. Returns `false` if it
     /// was not added. Any context.
     pub(crate) fn add(&mut self, bytes: usize, most: usize) -> bool {

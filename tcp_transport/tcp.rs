@@ -51,11 +51,13 @@ pub(crate) struct TcpShared {
     pool_shared: PoolShared,
     _shrinker: Shrinker<Pools>,
     memory: Unmapped,
-    /// Buffers of incomplete messages of those that have a limit.
+    /// Buffers of incomplete messages of strangers.
     partial: PartialBudget,
-    /// Times before which no other connection may be given up for its memory: of those without this
-    /// limit, and of those with it. The latter cannot delay the others.
-    next_give_up: [Atomic<u64>; 2],
+    /// Those in network namespaces of users.
+    partial_of_users: PartialBudget,
+    /// Times before which no other connection may be given up for its memory. The first one is for
+    /// known peers, then come strangers, and those in namespaces of users. None delay the others.
+    next_give_up: [Atomic<u64>; 3],
 }
 
 impl TcpShared {
@@ -77,7 +79,8 @@ impl TcpShared {
                 _shrinker: Shrinker::new(memory.pools().clone())?,
                 memory,
                 partial: PartialBudget::new()?,
-                next_give_up: [Atomic::new(0), Atomic::new(0)],
+                partial_of_users: PartialBudget::new()?,
+                next_give_up: [const { Atomic::new(0) }; 3],
             },
             GFP_KERNEL,
         )?)
@@ -130,7 +133,10 @@ impl Tcp {
 
     /// Returns the charge of a connection without an incomplete message. Any context.
     pub(super) fn partial_charge(&self) -> PartialCharge {
-        self.shared.partial.charge()
+        match self.net.owner() {
+            Some(_) => self.shared.partial_of_users.charge(),
+            None => self.shared.partial.charge(),
+        }
     }
 
     /// Returns the memory for frames of a peer. Any context.
@@ -151,10 +157,11 @@ impl Tcp {
     /// Returns `true` if a connection may be given up at time `now` for the memory that it keeps.
     /// They go one by one, so that others get on with that memory. Any context.
     pub(super) fn may_give_up(&self, connection: &Connection, now: u64) -> bool {
-        let [others, limited] = &self.shared.next_give_up;
-        let next = match self.has_limit(connection) {
-            true => limited,
-            false => others,
+        let [others, strangers, of_users] = &self.shared.next_give_up;
+        let next = match self.net.owner() {
+            Some(_) => of_users,
+            None if connection.is_of_stranger() => strangers,
+            None => others,
         };
         let at = next.load(Relaxed);
         now >= at
