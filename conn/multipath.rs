@@ -175,6 +175,20 @@ impl Connection {
         self.set().is_some_and(|set| set.peer_is_rds_rust())
     }
 
+    /// Returns `true` if this is another path, and the first one shows that the peer runs C RDS.
+    ///
+    /// C RDS sends its map on the path that transmits next. So it may send nothing on this path.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(crate) fn is_path_to_c(&self) -> bool {
+        self.first.as_ref().is_some_and(|first| {
+            let rx = first.path.rx.lock();
+            rx.negotiation.has_begun() && !rx.peer_is_rds_rust()
+        })
+    }
+
     /// Makes the other paths ask at once if they may be connected.
     fn allow_others(&self) {
         for other in self.other_paths().iter().flatten() {

@@ -8,8 +8,8 @@
 //!
 //! A message that has begun takes memory until it ends. So a peer that stops within one is given
 //! up, too, though its TCP answers. The same applies to one that sends nothing on a new connection.
-//! Every node begins with its congestion map, so this one does not speak RDS. While this node finds
-//! no memory, `proto::starvation` decides.
+//! Every node begins that with its congestion map, so this one does not speak RDS. On another path
+//! C RDS may send nothing. While this node finds no memory, `proto::starvation` decides.
 //!
 //! Ownership: none, these are numbers. Errors: none.
 
@@ -33,8 +33,10 @@ pub(crate) struct TcpSigns {
 /// State of the receive side of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamSigns {
-    /// Number of frames that were received. 0 only before the first one.
+    /// Number of frames that were received.
     pub(crate) frames: u32,
+    /// The peer has sent no frame, and has to send one.
+    pub(crate) awaits_first: bool,
     /// A message has begun and not ended.
     pub(crate) is_incomplete: bool,
     /// Nothing is read, because there is no memory.
@@ -67,7 +69,7 @@ impl TcpWatch {
     /// Returns `true` if the peer has left a message incomplete, or sent nothing at all, for too
     /// long. `now` is a monotonic time in nanoseconds.
     pub(crate) fn has_stopped(&mut self, signs: &StreamSigns, now: u64) -> bool {
-        let is_due = signs.is_incomplete || signs.frames == 0;
+        let is_due = signs.is_incomplete || signs.awaits_first;
         if !is_due || signs.starves {
             self.frames = Unchanged::new();
             return false;

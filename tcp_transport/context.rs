@@ -441,6 +441,7 @@ impl TcpContext {
             let (last_ack, owes) = socket.last_ack();
             let stream = StreamSigns {
                 frames: io.reader.frames,
+                awaits_first: io.reader.acked_by == AckedBy::Unknown,
                 is_incomplete: io.reader.is_incomplete(),
                 starves: io.starves,
             };

@@ -71,7 +71,7 @@ pub(crate) enum ReadStop {
 /// Protocol whose acknowledgement means that the peer has a message, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckedBy {
-    /// The peer has sent no frame yet.
+    /// The peer has sent no frame yet, and may run either implementation.
     Unknown,
     /// The peer acknowledges messages that it has delivered.
     Rds,
@@ -208,6 +208,10 @@ impl Reader {
         counters: &TcpCounters,
         budget: usize,
     ) -> ReadStop {
+        if self.acked_by == AckedBy::Unknown && connection.is_path_to_c() {
+            // The peer may send nothing, so its first frame does not tell.
+            self.acked_by = AckedBy::Tcp;
+        }
         let before = self.frames;
         let stop = self.receive_frames(socket, connection, memory, budget);
         if self.frame.as_ref().is_none_or(|frame| frame.filled == 0) {
@@ -302,7 +306,7 @@ impl Reader {
 
     /// Begins the first frame of a message, whose header has arrived.
     fn begin(&mut self, connection: &Arc<Connection>) -> Result<Incomplete, ReadStop> {
-        if self.acked_by == AckedBy::Unknown {
+        if self.frames == 0 {
             let acknowledges = tcp_stream::acknowledges(&self.header);
             self.acked_by = match acknowledges {
                 true => AckedBy::Rds,
@@ -336,16 +340,18 @@ impl Reader {
         let len = Header::LEN.saturating_add(part as usize);
         if frame.filled == 0 {
             let pool = memory.pools.recv(frame.size);
+            // A header alone is complete.
+            let limit = memory.limit.filter(|_| part > 0);
+            let most = limit.map(|it| it.of_frame(part == frame.left));
+            if most.is_some_and(|most| !self.charge.has_room(pool.buf_size(), most)) {
+                return Err(ReadStop::NoMemory);
+            }
             if self.buf.as_ref().is_none_or(|buf| buf.capacity() < len) {
                 let buf = pool.alloc(Context::MaySleep);
                 self.buf = Some(buf.ok_or(ReadStop::NoMemory)?);
             }
-            // A header alone is complete.
-            if let Some(limit) = memory.limit.filter(|_| part > 0) {
-                let most = limit.of_frame(part == frame.left);
-                if !self.charge.add(pool.buf_size(), most) {
-                    return Err(ReadStop::NoMemory);
-                }
+            if most.is_some_and(|most| !self.charge.add(pool.buf_size(), most)) {
+                return Err(ReadStop::NoMemory);
             }
             let start = self
                 .buf

@@ -4,7 +4,7 @@
 import json
 
 import pytest
-from traffic import (TCP_WIRE as WIRE, counters, exchange, lose_filtered, messages, ping, ports, setting,
+from traffic import (RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, lose_filtered, messages, ping, ports, setting,
                      unchanged, under_load, wait_for, wait_until)
 
 pytestmark = pytest.mark.kinds("rxe")
@@ -200,3 +200,22 @@ def test_unload_under_traffic(pair, tools, guest, flavor, paths, lower):
         pair[1 - unloaded].stop_all()
         exchange(tools, *ends, count=50, sockets=16)
         negotiated(pair, hosts)
+
+
+@OURS
+def test_paths_of_c_may_be_silent(pair, guest, tcp):
+    """C RDS may send nothing on another path, not even its map. Messages there are complete once
+    TCP has acknowledged them."""
+    hosts = tcp(0)
+    a, b = pair
+    restart(a)
+    # Its own listener takes the place of RDS.
+    b.forget()
+    peer = b.start(["python3", guest / "tcp_silent_paths.py", hosts[1], RDS_TCP_PORT])
+    peer.expect("^ready$")
+    a.run(["python3", guest / "from_ports.py", *hosts, ports(), 1])
+    for path in range(MOST):
+        peer.expect(f"^{path}$")
+    a.run(["python3", guest / "from_ports.py", *hosts, ports(), 64], timeout=300)
+    peer.stop()
+    b.forget("tcp=1")

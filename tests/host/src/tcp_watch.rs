@@ -24,6 +24,7 @@ fn stops_after(mut signs: impl FnMut(u64) -> StreamSigns) -> Option<u64> {
 
 const STOPPED: StreamSigns = StreamSigns {
     frames: 3,
+    awaits_first: false,
     is_incomplete: true,
     starves: false,
 };
@@ -47,15 +48,22 @@ fn an_incomplete_message_has_to_go_on() {
 fn a_peer_has_to_send_a_first_frame() {
     let silent = |_| StreamSigns {
         frames: 0,
+        awaits_first: true,
         is_incomplete: false,
         ..STOPPED
     };
     assert_eq!(stops_after(silent), Some(60));
     let late = |second| StreamSigns {
         frames: u32::from(second >= 59),
+        awaits_first: second < 59,
         ..silent(second)
     };
     assert_eq!(stops_after(late), None);
+    let may_be_silent = |second| StreamSigns {
+        awaits_first: false,
+        ..silent(second)
+    };
+    assert_eq!(stops_after(may_be_silent), None);
 }
 
 #[test]
