@@ -9,6 +9,7 @@ use super::{
     counters::TcpCounter,
     reader::{
         AckedBy,
+        ReadMemory,
         ReadStop,
         Reader, //
     },
@@ -568,7 +569,11 @@ impl TcpContext {
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
         let counters = &self.transport.counters;
-        let memory = self.transport.memory_to_read(&self.connection);
+        // No more arrives, so this ends. Without memory of its own limit it would only wait.
+        let memory = ReadMemory {
+            limit: None,
+            ..self.transport.memory_to_read(&self.connection)
+        };
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
         let mut late = None;
         loop {
