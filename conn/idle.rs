@@ -168,7 +168,8 @@ impl Node {
         let closed = was_up && worker.is_down();
         let of_stranger = connection.is_of_stranger();
         let near_quota = connection.is_near_quota();
-        let place = match connection.path.leaves_position() || connection.paths.is_some() {
+        let may_have_others = connection.is_stream() && connection.first.is_none();
+        let place = match connection.path.leaves_position() || may_have_others {
             true => PositionPlace::new().ok(),
             false => None,
         };
@@ -185,7 +186,7 @@ impl Node {
         // then. Over TCP it may have messages already, which the peer counts as delivered.
         let rejects = closed && !connection.is_stream();
         let can_keep = place.is_some() && now.positions.has_room(&connection.key);
-        let must_keep = connection.paths.is_some() && now.positions.has_others(&connection.key);
+        let must_keep = may_have_others && now.positions.has_others(&connection.key);
         let last = if may {
             connection.path.end(must_keep, can_keep, rejects)
         } else {

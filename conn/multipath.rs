@@ -249,7 +249,7 @@ impl Connection {
     /// Process context.
     pub(super) fn update_paths(self: &Arc<Self>) {
         let Some(set) = &self.paths else {
-            return;
+            return self.end_restart_alone();
         };
         let rx = self.path.rx.lock();
         let (outcome, restart) = (rx.negotiation.outcome(), rx.negotiation.restart());
@@ -279,6 +279,14 @@ impl Connection {
         let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());
         if probes {
             self.send_path_probe();
+        }
+    }
+
+    /// Handles a restart of the peer without other paths. The setting may have allowed some before.
+    fn end_restart_alone(&self) {
+        if self.path.rx.lock().negotiation.restart().is_some() {
+            self.node.forget_positions_of_paths(&self.key);
+            self.path.rx.lock().negotiation.end_restart();
         }
     }
 
