@@ -122,7 +122,8 @@ impl Node {
     ///
     /// Sleeps.
     fn check(&self, connection: &Arc<Connection>, may_close: bool) -> bool {
-        match connection.limit(connection.path.check(self.idle_timeouts)) {
+        let decision = connection.path.check(self.idle_timeouts);
+        match self.limit(connection, decision) {
             IdleDecision::Keep => {}
             IdleDecision::Acknowledge => connection.send_header(),
             IdleDecision::Close => {
@@ -140,6 +141,38 @@ impl Node {
             IdleDecision::EndForRoom => {}
         }
         false
+    }
+
+    /// Changes a decision as far as the paths of a connection depend on each other. The first one
+    /// is needed to connect the others, and is forgotten last.
+    fn limit(&self, connection: &Arc<Connection>, decision: IdleDecision) -> IdleDecision {
+        let forgets = matches!(
+            decision,
+            IdleDecision::Forget | IdleDecision::ForgetForRoom | IdleDecision::EndForRoom
+        );
+        match (&connection.first, &connection.paths) {
+            (Some(first), _) if forgets => match first.paths.as_ref() {
+                Some(set) if !set.retires() => IdleDecision::Keep,
+                _ => decision,
+            },
+            (None, Some(set)) if !set.is_empty() => {
+                if decision == IdleDecision::Close && set.is_active() {
+                    return IdleDecision::Keep;
+                }
+                if !forgets {
+                    if set.retires() {
+                        // It is needed again.
+                        connection.check_paths();
+                    }
+                    return decision;
+                }
+                if decision == IdleDecision::Forget || self.is_near_limit(connection) {
+                    set.retire();
+                }
+                IdleDecision::Keep
+            }
+            _ => decision,
+        }
     }
 
     fn is_near_limit(&self, connection: &Connection) -> bool {
@@ -295,32 +328,6 @@ impl Connection {
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.path.has_ended()
-    }
-
-    /// Changes a decision as far as the paths of a connection depend on each other. The first one
-    /// is needed to connect the others, and is forgotten last.
-    fn limit(&self, decision: IdleDecision) -> IdleDecision {
-        let forgets = matches!(
-            decision,
-            IdleDecision::Forget | IdleDecision::ForgetForRoom | IdleDecision::EndForRoom
-        );
-        match (&self.first, &self.paths) {
-            (Some(first), _) if forgets => match first.paths.as_ref() {
-                Some(set) if !set.retires() => IdleDecision::Keep,
-                _ => decision,
-            },
-            (None, Some(set)) if !set.is_empty() => {
-                if decision == IdleDecision::Close && set.is_active() {
-                    return IdleDecision::Keep;
-                }
-                if forgets {
-                    set.retire();
-                    return IdleDecision::Keep;
-                }
-                decision
-            }
-            _ => decision,
-        }
     }
 
     /// Returns `true` if unneeded connections should make room for those of other nodes.
