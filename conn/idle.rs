@@ -343,7 +343,8 @@ impl Connection {
     ///
     /// Any context.
     pub(crate) fn is_of_stranger(&self) -> bool {
-        self.creator == Some(UserId::PEERS) && !self.path.has_answered.load(Relaxed)
+        let first = self.first();
+        first.creator == Some(UserId::PEERS) && !first.path.has_answered.load(Relaxed)
     }
 }
 
