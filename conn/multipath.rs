@@ -258,6 +258,8 @@ impl Connection {
             set.note_peer(is_rds_rust);
         }
         drop(rx);
+        // Before the first handshake on a link it is the same peer as before.
+        let is_rds_rust = set.peer_is_rds_rust();
         if let Some(kept) = restart {
             self.node.forget_positions_of_paths(&self.key);
             set.begin_moves(kept);
