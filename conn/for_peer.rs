@@ -78,12 +78,22 @@ impl Connection {
     ///
     /// Any context except hard interrupt, without a lock.
     pub(super) fn note_answer(&self) {
-        let is_first = !self.path.has_answered.xchg(true, Full);
-        if let Some(user) = self.creator.filter(|_| is_first) {
-            self.node.connections.lock().tree.note_answer(user);
-            if let Some(charge) = &self.quota_charge {
-                charge.note_answer();
-            }
+        if self.path.has_answered.load(Relaxed) {
+            return;
+        }
+        let Some(user) = self.creator else {
+            self.path.has_answered.store(true, Relaxed);
+            return;
+        };
+        let mut connections = self.node.connections.lock();
+        // A connection that is forgotten leaves the counts by itself, with this lock.
+        if self.path.has_answered.xchg(true, Full) || self.has_ended() {
+            return;
+        }
+        connections.tree.note_answer(user);
+        drop(connections);
+        if let Some(charge) = &self.quota_charge {
+            charge.note_answer();
         }
     }
 
