@@ -109,7 +109,11 @@ impl Connection {
             message = match set.get(path) {
                 Some(other) => match other.try_send(message) {
                     Ok(()) => return Ok(()),
-                    Err(back) => back.into_message(),
+                    Err(back) => {
+                        // A path that has ended leaves the set under the lock of the table.
+                        let _ = self.node.find_connection(&other.key);
+                        back.into_message()
+                    }
                 },
                 // The connection was idle, and the path was forgotten.
                 None => {
