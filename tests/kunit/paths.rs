@@ -17,6 +17,7 @@ mod suite {
         },
         kunit::{
             tcp_bench::{
+                acknowledge_all,
                 answer,
                 answer_probe,
                 negotiate,
@@ -494,7 +495,6 @@ mod suite {
         Ok(())
     }
 
-    /// Acknowledges all messages of a path, so that nothing waits for the peer.
     /// Lets a connection be forgotten whose other path has received messages, and receives an old
     /// one there again. Returns the number of messages that are dropped as duplicates then: without
     /// a restart of the peer, and with one.
@@ -521,14 +521,6 @@ mod suite {
             *count = bench.counted("recv_drop_old_seq");
         }
         Ok(counts)
-    }
-
-    fn acknowledge_all(path: &Arc<Connection>) -> Result {
-        let ack = Header {
-            ack: path.path.info().next_tx.saturating_sub(1),
-            ..Header::default()
-        };
-        receive(path, &ack)
     }
 
     /// Returns `true` if a path has no link, and none is wanted.
