@@ -166,6 +166,13 @@ impl Node {
                     }
                     return decision;
                 }
+                // A peer that runs C RDS cannot ask for its other paths.
+                let is_needed = decision == IdleDecision::EndForRoom
+                    && connection.is_lower()
+                    && !set.peer_is_rds_rust();
+                if is_needed {
+                    return IdleDecision::Keep;
+                }
                 if decision == IdleDecision::Forget || self.is_near_limit(connection) {
                     set.retire();
                 }

@@ -22,6 +22,7 @@ mod ib_private;
 mod mprds;
 mod packed;
 mod paths;
+mod paths_to_c;
 #[cfg(rds_kunit_iommu)]
 mod pool_dma;
 mod pool_sizes;
