@@ -48,6 +48,10 @@ use kernel::sync::{
     Arc, //
 };
 
+/// Time in milliseconds after which a path that only the peer may need asks again if it may be
+/// connected. The first path wakes it before that.
+const PEER_WAIT_MS: u32 = 60_000;
+
 impl Connection {
     /// Returns the first path of the connection, of which this is one.
     pub(super) fn first(&self) -> &Self {
@@ -137,7 +141,11 @@ impl Connection {
         let Some(first) = &self.first else {
             return 0;
         };
-        let wait_ms = self.node.tunables.timing().backoff_max_ms.max(1);
+        // Messages of a program end the longer wait at once.
+        let wait_ms = match self.path.is_pending() {
+            true => self.node.tunables.timing().backoff_max_ms.max(1),
+            false => PEER_WAIT_MS,
+        };
         // Only the link of the first path shows that the peer is the same.
         if !first.path.is_linked() {
             if for_peer {

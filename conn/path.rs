@@ -468,6 +468,14 @@ impl Path {
         self.acked_in_run.read_once()
     }
 
+    /// Returns the number of nanoseconds until the timer of the worker expires. 0 if it does not
+    /// run.
+    #[cfg(rds_kunit)]
+    pub(crate) fn timer_left_ns(&self) -> u64 {
+        let deadline = self.deadline.load(Relaxed);
+        deadline.saturating_sub(crate::kapi::time::monotonic_ns())
+    }
+
     /// Returns `true` if the timer of the worker runs.
     #[cfg(rds_kunit)]
     pub(crate) fn has_timer(&self) -> bool {

@@ -8,7 +8,10 @@ use kernel::prelude::*;
 #[kunit_tests(rds_paths_to_c)]
 mod suite {
     use crate::{
-        conn::Connection,
+        conn::{
+            Connection,
+            EndpointEvent, //
+        },
         kunit::{
             tcp_bench::{
                 acknowledge_all,
@@ -24,7 +27,10 @@ mod suite {
     };
     use kernel::{
         prelude::*,
-        sync::Arc, //
+        sync::{
+            atomic::Relaxed,
+            Arc, //
+        }, //
     };
 
     /// Number of paths.
@@ -74,6 +80,30 @@ mod suite {
         drop(bench);
         assert_eq!((before, checked), (Ok(()), Ok(())));
         assert_eq!(after, usize::from(PATHS));
+        Ok(())
+    }
+
+    /// The first path wakes the others, so a peer that is gone costs little.
+    #[test]
+    fn without_messages_a_path_waits_long_for_the_first_one() -> Result {
+        const LONG: u64 = 20_000_000_000;
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = connect(&bench)?;
+        eventually(|| paths(&bench, &connection).count() == usize::from(PATHS))?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        eventually(|| bench.prepared(&other) == 1)?;
+        bench.wire.is_slow.store(true, Relaxed);
+        bench.end_link(&connection)?;
+        let again = eventually(|| bench.prepared(&connection) == 2);
+        bench.end_link(&other)?;
+        let waits = eventually(|| other.path.timer_left_ns() > LONG);
+        bench.report(&connection, EndpointEvent::Established)?;
+        bench.queue.flush();
+        receive(&connection, &probe(4, 1))?;
+        let allowed = eventually(|| bench.prepared(&other) == 2);
+        drop((other, connection));
+        drop(bench);
+        assert_eq!((again, waits, allowed), (Ok(()), Ok(()), Ok(())));
         Ok(())
     }
 }
