@@ -280,14 +280,17 @@ impl Connection {
         }
         // The last path that has moved its messages calls this again.
         if let Some(outcome) = outcome.filter(|_| !set.is_moving()) {
-            let ready = self.add_paths(outcome.wanted.max(outcome.paths));
+            let needed = outcome.wanted.max(outcome.paths);
+            let ready = self.add_paths(needed);
             let complete = ready >= outcome.paths;
             if complete && !is_rds_rust {
                 self.connect_others(outcome.paths);
             }
             let usable = complete.then_some(outcome.paths);
             set.publish(usable.unwrap_or_default());
-            self.path.rx.lock().negotiation.set_ready(ready);
+            let mut rx = self.path.rx.lock();
+            rx.negotiation.set_ready(outcome.wanted, ready);
+            drop(rx);
         }
         self.allow_others();
         let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());

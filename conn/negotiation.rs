@@ -99,9 +99,9 @@ impl Negotiation {
     }
 
     /// Notes the number of paths that there are, see [`Mprds::set_ready`].
-    pub(super) fn set_ready(&mut self, count: PathCount) {
+    pub(super) fn set_ready(&mut self, wanted: PathCount, ready: PathCount) {
         if let Some(mprds) = &mut self.mprds {
-            mprds.set_ready(count);
+            mprds.set_ready(wanted, ready);
         }
     }
 

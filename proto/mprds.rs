@@ -26,8 +26,10 @@
 //!   five with each larger number. A peer that may use several paths gets more, slowly: what waits
 //!   on these paths needs the answer. To such a peer the first ones have no number: C RDS changes
 //!   nothing then.
-//! - *Late answers.* Those to probes of an earlier link are sent again on the next one. The peer
-//!   does not know yet if this node is the same, so they have no number. They settle nothing.
+//! - *Answers.* To a peer of this module, a smaller number than before is a restart. So an answer
+//!   has no number until the peer is known to answer probes, and the caller has tried to add paths.
+//!   Those to probes of an earlier link are sent again on the next one, also without a number.
+//!   Answers without one end no negotiation.
 //!
 //! Only handshakes on the first path are passed to [`Mprds::receive`], and each only once.
 //!
@@ -170,6 +172,8 @@ struct PeerPaths {
     offered: PathCount,
     /// Paths for which this node is ready, also before a link that began with less knowledge.
     ready: PathCount,
+    /// Paths for which it has tried to be, likewise.
+    tried: PathCount,
     /// The largest number that was sent to it, also before a link that began with less knowledge.
     sent: PathCount,
     /// Paths that this node uses.
@@ -193,8 +197,11 @@ impl PeerPaths {
 struct Exchange {
     /// The peer has sent one.
     received: bool,
-    /// The peer has sent one with a number. The others may be answers to probes of earlier links.
+    /// The peer has sent one with its final number. Answers without one may be to probes of earlier
+    /// links.
     numbered: bool,
+    /// This node has sent one with a number.
+    sent_number: bool,
     /// Probes before the slow ones, and the time of the next one, as long as the link is up.
     probes: Option<(u8, u64)>,
     /// Number of the last probe that was requested from the caller.
@@ -243,6 +250,7 @@ impl Mprds {
             link: Exchange {
                 received: false,
                 numbered: false,
+                sent_number: false,
                 probes: None,
                 wanted: None,
                 asked: None,
@@ -269,7 +277,9 @@ impl Mprds {
 
     /// Notes that the first path has a link. `accepted`: the peer has connected.
     pub(crate) fn up(&mut self, now: u64, accepted: bool) {
-        let delay = if accepted { 0 } else { PERIOD_NS };
+        // With one path it has something to say only after the peer.
+        let begins = accepted && self.most > PathCount::One;
+        let delay = if begins { 0 } else { PERIOD_NS };
         self.link.probes = Some((PROBES, now.saturating_add(delay)));
     }
 
@@ -297,22 +307,32 @@ impl Mprds {
         self.wanted().min(ready)
     }
 
-    /// Notes that the caller has added this number of paths, and keeps them as long as the peer may
-    /// need them. Called with as many of [`Negotiated::wanted`] as there is room for.
+    /// Notes that the caller has tried to add [`Negotiated::wanted`] paths, and that `ready` of
+    /// them exist. It keeps these as long as the peer may need them.
     ///
     /// The caller then calls [`Self::check`].
-    pub(crate) fn set_ready(&mut self, count: PathCount) {
+    pub(crate) fn set_ready(&mut self, wanted: PathCount, ready: PathCount) {
         if let Some(peer) = &mut self.peer {
-            peer.ready = peer.ready.max(count);
+            peer.tried = peer.tried.max(wanted);
+            peer.ready = peer.ready.max(ready);
         }
     }
 
     /// Returns the number for the next handshake. `None` if it must have none: the peer may use
-    /// several paths, or may have restarted with only one.
+    /// several paths, or may have restarted with only one. Nor is there one until the caller has
+    /// tried to add paths: a smaller number than before means a restart to the peer.
     fn number(&self) -> Option<PathCount> {
+        let tried = self.peer.map_or(PathCount::One, |peer| peer.tried);
+        let is_tried = self.wanted() <= tried;
+        let may_have_less = self.is_final() || !self.may_have_several();
+        (is_tried && may_have_less).then(|| self.offer())
+    }
+
+    /// Returns `true` if what has arrived on the present link decides which number is offered.
+    fn is_final(&self) -> bool {
         let is_final = |peer: PeerPaths| peer.answers || !peer.has_port_index;
-        let is_known = self.link.received && self.peer.is_some_and(is_final);
-        (is_known || !self.may_have_several()).then(|| self.offer())
+        let is_known = self.peer.is_some_and(is_final) || self.most == PathCount::One;
+        self.link.received && is_known
     }
 
     /// Returns `true` if the peer or this node may use several paths, or have messages there.
@@ -324,6 +344,8 @@ impl Mprds {
     /// Returns the content of a handshake that is being sent now.
     pub(crate) fn send(&mut self, kind: HandshakeKind) -> Handshake {
         let number = self.number();
+        let number = number.filter(|_| kind == HandshakeKind::Probe || self.is_final());
+        self.link.sent_number |= number.is_some();
         if let (Some(peer), Some(number)) = (&mut self.peer, number) {
             peer.sent = peer.sent.max(number);
         }
@@ -368,7 +390,9 @@ impl Mprds {
         let begins = handshake.paths.is_none_or(|number| number <= 1);
         peer.answers |= kind == HandshakeKind::Answer || begins;
         if let Some(number) = handshake.paths {
-            link.numbered = true;
+            // Probes of this module begin with 1. An answer may be to a probe of an earlier link.
+            let answers = kind == HandshakeKind::Answer && link.unanswered > 0;
+            link.numbered |= answers || number > 1;
             peer.offered = peer.offered.max(PathCount::at_most(number));
         }
         if kind == HandshakeKind::Answer {
@@ -410,10 +434,15 @@ impl Mprds {
             Some(peer) if peer.generation.is_some() => (peer, false),
             // It may have restarted.
             Some(PeerPaths {
-                ready, sent, used, ..
+                ready,
+                tried,
+                sent,
+                used,
+                ..
             }) => {
                 let new = PeerPaths {
                     ready,
+                    tried,
                     sent,
                     used,
                     ..new
@@ -439,7 +468,11 @@ impl Mprds {
         let link = &self.link;
         let is_confirmed = link.numbered && link.confirmed >= Some(self.offer());
         let done = |peer: PeerPaths| !peer.has_port_index || is_confirmed;
-        self.most == PathCount::One || (link.received && self.peer.is_some_and(done))
+        match self.most {
+            // The peer may use more paths. It asks once, and there may be no memory for the answer.
+            PathCount::One => !link.received || link.sent_number,
+            _ => link.received && self.peer.is_some_and(done),
+        }
     }
 
     /// Returns `true` if the caller has to send a probe on the first path. Called after
@@ -451,7 +484,7 @@ impl Mprds {
         };
         let number = Some(self.number().unwrap_or_default());
         // A larger number is sent at once.
-        let grows = self.link.received && self.link.wanted < number;
+        let grows = self.link.received && self.link.wanted < number && self.most > PathCount::One;
         let is_slow = left == 0 && !grows;
         if !grows && (now < time || (is_slow && !self.may_have_several())) {
             return false;

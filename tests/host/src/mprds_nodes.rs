@@ -9,7 +9,7 @@ use crate::proto::{
     mprds::{Handshake, HandshakeKind, Mprds, PathCount},
 };
 use proptest::prelude::*;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, num::NonZeroU32};
 
 /// Kind of software, other than that under test.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,7 @@ enum Software {
     Ours {
         state: Mprds,
         most: PathCount,
+        generation: Option<NonZeroU32>,
         /// Paths for which the node has room.
         room: PathCount,
     },
@@ -131,8 +132,12 @@ fn ours() -> impl Strategy<Value = Software> {
     (any::<u16>(), room, generation).prop_map(|(most, room, generation)| {
         let most = PathCount::at_most(most % 9);
         let room = PathCount::at_most(room);
-        let state = Mprds::new(most, generation);
-        Software::Ours { state, most, room }
+        Software::Ours {
+            state: Mprds::new(most, generation),
+            most,
+            generation,
+            room,
+        }
     })
 }
 
@@ -178,6 +183,8 @@ enum Happening {
     /// The first path gets a new link. The frames under way are sent again, as are as many of the
     /// last ones that have arrived at each node: their acknowledgements are lost.
     Relink([usize; 2]),
+    /// A node forgets the connection, unless it has something to send.
+    Forget(usize),
     /// A node restarts, perhaps with other software.
     Restart(usize, Software),
 }
@@ -189,6 +196,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (0usize..2).prop_map(Happening::Work),
         4 => (0..3 * SECOND / 2).prop_map(Happening::Wait),
         4 => (0usize..3, 0usize..3).prop_map(|(a, b)| Happening::Relink([a, b])),
+        2 => (0usize..2).prop_map(Happening::Forget),
         1 => ours().prop_map(|new| Happening::Restart(0, new)),
         1 => other().prop_map(|new| Happening::Restart(1, new)),
         1 => ours().prop_map(|new| Happening::Restart(1, new)),
@@ -232,6 +240,8 @@ struct World {
     /// that there is none of an earlier one.
     used: [u16; 2],
     has_new_peer: [bool; 2],
+    /// Each node has forgotten paths that its peer may still connect, and accepts none yet.
+    has_forgotten: [bool; 2],
 }
 
 impl World {
@@ -248,6 +258,7 @@ impl World {
             most_used: 0,
             used: [1; 2],
             has_new_peer: [false; 2],
+            has_forgotten: [false; 2],
         };
         world.relink([0; 2]);
         world
@@ -310,6 +321,7 @@ impl World {
 
     fn check(&mut self, node: usize) {
         let now = self.now;
+        self.has_forgotten[node] &= !self.nodes[node].accepts(1);
         while let Software::Ours { state, .. } = &mut self.nodes[node] {
             if !state.check(now) {
                 break;
@@ -320,7 +332,8 @@ impl World {
 
     fn work(&mut self, node: usize) {
         if let Software::Ours { state, room, .. } = &mut self.nodes[node] {
-            state.set_ready(state.outcome().wanted.min(*room));
+            let wanted = state.outcome().wanted;
+            state.set_ready(wanted, wanted.min(*room));
         }
         self.check(node);
     }
@@ -383,12 +396,15 @@ impl World {
                 (0..2).for_each(|node| self.check(node));
             }
             Happening::Relink(unacknowledged) => self.relink(unacknowledged),
+            Happening::Forget(node) if self.wires[1 - node].is_empty() => self.forget(node),
+            Happening::Forget(_) => {}
             Happening::Restart(node, new) => {
                 self.nodes[node] = new;
                 self.most_used = 0;
                 self.used[node] = 1;
                 self.has_new_peer[node] = false;
                 self.has_new_peer[1 - node] = true;
+                self.has_forgotten[node] = false;
                 self.late = [false; 2];
                 // The other node still has its messages, and numbers them again.
                 self.wires[1 - node].clear();
@@ -401,13 +417,34 @@ impl World {
         }
     }
 
+    fn forget(&mut self, node: usize) {
+        if let Software::Ours {
+            state,
+            most,
+            generation,
+            ..
+        } = &mut self.nodes[node]
+        {
+            let known = state.peer_generation();
+            *state = Mprds::new(*most, *generation);
+            state.resume(known);
+            self.used[node] = 1;
+            self.has_forgotten[node] = true;
+            // Nor has the peer anything to send, except on the first path.
+            self.most_used = 0;
+            self.relink([0; 2]);
+        }
+    }
+
     /// Checks what holds at all times.
     fn verify(&self) {
         for node in 0..2 {
             if let Software::Ours { state, .. } = &self.nodes[node] {
                 for index in (1..8).filter(|index| state.may_connect(*index)) {
                     // Other software may learn a bit later then.
-                    let ready = self.nodes[1 - node].accepts(index) || self.late[node];
+                    let peer = 1 - node;
+                    let learns = self.late[node] || self.has_forgotten[peer];
+                    let ready = learns || self.nodes[peer].accepts(index);
                     assert!(ready, "path {index} of {:?}", self.nodes);
                 }
                 assert!(self.probes[node] <= 30, "too many probes");

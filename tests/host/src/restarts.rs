@@ -22,7 +22,7 @@ fn result(negotiation: &Negotiation) -> (PathCount, Option<PathCount>) {
 /// Adds all paths that the negotiation wants.
 fn make_ready(negotiation: &mut Negotiation) {
     let wanted = negotiation.outcome().unwrap().wanted;
-    negotiation.set_ready(wanted);
+    negotiation.set_ready(wanted, wanted);
 }
 
 /// Negotiates on a new link with a peer that offers `paths`.
