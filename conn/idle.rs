@@ -160,7 +160,7 @@ impl Node {
                     return IdleDecision::Keep;
                 }
                 if !forgets {
-                    if set.retires() {
+                    if set.retires() && connection.has_room_for_path(set) {
                         // It is needed again.
                         connection.check_paths();
                     }
@@ -213,7 +213,7 @@ impl Node {
             true => PositionPlace::new().ok(),
             false => None,
         };
-        let mut ends_move = false;
+        let mut is_needed = false;
         let mut connections = self.connections.lock();
         let now = &mut *connections;
         // The table is locked, so no lookup finds a connection that has ended.
@@ -249,7 +249,9 @@ impl Node {
                 charge.release();
             }
             if let Some(set) = connection.first().paths.as_ref() {
-                ends_move = set.remove(connection.key.path);
+                // The first path waits for the last one that moves, or has just published this one.
+                let is_other = connection.first.is_some();
+                is_needed = set.remove(connection.key.path) || (is_other && !set.retires());
             }
             now.tree.remove(&connection.key)
         });
@@ -270,8 +272,7 @@ impl Node {
                 transport.lose_request(&connection.key);
             }
         }
-        if ends_move {
-            // The first path waits for the last one that moves.
+        if is_needed {
             connection.check_paths();
         }
         // The peer has to send the request again. C RDS does so as soon as a connection is closed.

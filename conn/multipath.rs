@@ -14,6 +14,7 @@
 
 use super::{
     info::BATCH,
+    key::ConnKey,
     path::PathEvent,
     path_set::{
         Others,
@@ -230,12 +231,26 @@ impl Connection {
             return;
         };
         let now = time::monotonic_ns();
-        if self.path.rx.lock().negotiation.is_due(now) {
+        let is_due = self.path.rx.lock().negotiation.is_due(now);
+        let is_missing_some = !set.retires() && set.first_missing().is_some();
+        if is_due || (is_missing_some && self.has_room_for_path(set)) {
             self.check_paths();
         }
         if self.remote.has_full_port() && set.doubts_map() {
             self.request_map(set);
         }
+    }
+
+    /// Returns `true` if there is room for the first needed path that does not exist, or all exist.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn has_room_for_path(&self, set: &PathSet) -> bool {
+        set.first_missing().is_none_or(|path| {
+            let key = ConnKey { path, ..self.key };
+            self.node.has_place(&key, self.creator)
+        })
     }
 
     /// Connects another path again, so that C RDS sends its congestion map.
@@ -282,11 +297,11 @@ impl Connection {
         if let Some(outcome) = outcome.filter(|_| !set.is_moving()) {
             let needed = outcome.wanted.max(outcome.paths);
             let ready = self.add_paths(needed);
-            let complete = ready >= outcome.paths;
-            if complete && !is_rds_rust {
+            set.note_needed(needed);
+            if !is_rds_rust {
                 self.connect_others(outcome.paths);
             }
-            let usable = complete.then_some(outcome.paths);
+            let usable = (ready >= outcome.paths).then_some(outcome.paths);
             set.publish(usable.unwrap_or_default());
             let mut rx = self.path.rx.lock();
             rx.negotiation.set_ready(outcome.wanted, ready);

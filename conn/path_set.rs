@@ -66,6 +66,8 @@ pub(super) struct PathSet {
     /// The first path is not needed any more, so the others may be forgotten. Changed with `others`
     /// locked, so that the paths from which ports choose are not forgotten.
     retires: Atomic<bool>,
+    /// [`PathCount::number`] of the paths that are needed.
+    needed: Atomic<u32>,
     #[pin]
     others: SpinLockBh<Others>,
     #[pin]
@@ -94,6 +96,7 @@ impl PathSet {
                 moving: EventMask::new(),
                 peer_is_rds_rust: Atomic::new(false),
                 retires: Atomic::new(false),
+                needed: Atomic::new(1),
                 others <- new_spinlock_bh!(Others::default(), "PathSet::others"),
                 maps <- new_spinlock_bh!(MapOrder::default(), "PathSet::maps"),
             }),
@@ -329,6 +332,28 @@ impl PathSet {
     /// Any context.
     pub(super) fn peer_is_rds_rust(&self) -> bool {
         self.peer_is_rds_rust.load(Relaxed)
+    }
+
+    /// Notes how many paths are needed, whether there is room for them or not.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn note_needed(&self, count: PathCount) {
+        self.needed.store(count.number().into(), Relaxed);
+    }
+
+    /// Returns the index of the first path that is needed and does not exist.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn first_missing(&self) -> Option<u8> {
+        // CAST: stored from 16 bits.
+        let needed = PathCount::at_most(self.needed.load(Relaxed) as u16);
+        let others = self.others.lock();
+        let mut paths = (1..).zip(others.iter());
+        paths.find_map(|(path, other)| (needed.has(path) && other.is_none()).then_some(path))
     }
 
     /// Forgets the order of the congestion maps, with the last one.
