@@ -431,7 +431,7 @@ impl TcpContext {
 
     /// Returns a number that changes if the peer is active. The flag is `true` if the peer has left
     /// a message incomplete, or sent nothing at all, for too long. Process context, without a lock.
-    pub(super) fn activity(&self) -> (u32, bool) {
+    pub(super) fn activity(self: &Arc<Self>) -> (u32, bool) {
         let mut has_stopped = false;
         // The lock is taken only if it is free. Otherwise there is something to do for the socket.
         let is_active = self.io.try_lock().is_none_or(|mut guard| {
@@ -440,9 +440,14 @@ impl TcpContext {
                 return true;
             };
             let (last_ack, owes) = socket.last_ack();
+            let awaits_first = io.reader.acked_by == AckedBy::Unknown;
+            if awaits_first && self.connection.is_path_to_c() {
+                // It is known since the last frames of the first path, and those wake nobody here.
+                self.queue();
+            }
             let stream = StreamSigns {
                 frames: io.reader.frames,
-                awaits_first: io.reader.acked_by == AckedBy::Unknown,
+                awaits_first,
                 is_incomplete: io.reader.is_incomplete(),
                 starves: io.starves,
             };
