@@ -227,15 +227,15 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn check_paths_if_due(self: &Arc<Self>) {
-        let Some(set) = &self.paths else {
-            return;
-        };
-        let now = time::monotonic_ns();
-        let is_due = self.path.rx.lock().negotiation.is_due(now);
-        let is_missing_some = !set.retires() && set.first_missing().is_some();
-        if is_due || (is_missing_some && self.has_room_for_path(set)) {
+        let is_due = self.path.rx.lock().negotiation.is_due(time::monotonic_ns());
+        let set = self.paths.as_deref();
+        let missing = set.filter(|set| !set.retires() && set.first_missing().is_some());
+        if is_due || missing.is_some_and(|set| self.has_room_for_path(set)) {
             self.check_paths();
         }
+        let Some(set) = set else {
+            return;
+        };
         if self.remote.has_full_port() && set.doubts_map() {
             self.request_map(set);
         }
@@ -275,9 +275,18 @@ impl Connection {
     ///
     /// Process context.
     pub(super) fn update_paths(self: &Arc<Self>) {
-        let Some(set) = &self.paths else {
-            return self.end_restart_alone();
-        };
+        match &self.paths {
+            Some(set) => self.update_set(set),
+            None => self.end_restart_alone(),
+        }
+        let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());
+        if probes {
+            self.send_path_probe();
+        }
+    }
+
+    /// Publishes what was negotiated.
+    fn update_set(self: &Arc<Self>, set: &PathSet) {
         let rx = self.path.rx.lock();
         let (outcome, restart) = (rx.negotiation.outcome(), rx.negotiation.restart());
         let is_rds_rust = rx.peer_is_rds_rust();
@@ -308,10 +317,6 @@ impl Connection {
             drop(rx);
         }
         self.allow_others();
-        let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());
-        if probes {
-            self.send_path_probe();
-        }
     }
 
     /// Handles a restart of the peer without other paths. The setting may have allowed some before.

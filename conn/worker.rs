@@ -559,11 +559,12 @@ impl Connection {
         tx.times_up = tx.times_up.wrapping_add(1);
         tx.up_since = time::monotonic_ns();
         self.transmit_and_unlock(tx);
-        if self.paths.is_some() {
-            // The node with the lower address has connected.
-            let mut rx = self.path.rx.lock();
-            rx.negotiation.up(time::monotonic_ns(), !self.is_lower());
-            drop(rx);
+        let mut rx = self.path.rx.lock();
+        let negotiates = rx.negotiation.exists();
+        // The node with the lower address has connected.
+        rx.negotiation.up(time::monotonic_ns(), !self.is_lower());
+        drop(rx);
+        if negotiates {
             self.path.set_event(PathEvent::Negotiated);
         }
         if self.creator != Some(UserId::PEERS) {
