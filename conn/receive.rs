@@ -380,7 +380,7 @@ impl Connection {
         let ack = rx.state.ack();
         let has_changed = rx.negotiation.take_change();
         drop(guard);
-        if has_changed && self.paths.is_some() {
+        if has_changed {
             self.check_paths();
         }
         if matches!(complete, Complete::Message(_) | Complete::Ping) {
