@@ -19,6 +19,7 @@ mod exthdr;
 mod fifo;
 mod gate;
 mod ib_private;
+mod idle_paths;
 mod mprds;
 mod packed;
 mod paths;

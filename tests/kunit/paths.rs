@@ -18,6 +18,7 @@ mod suite {
         kunit::{
             tcp_bench::{
                 acknowledge_all,
+                again,
                 answer,
                 answer_probe,
                 negotiate,
@@ -35,7 +36,6 @@ mod suite {
             exthdr::SPACE,
             mprds::PathCount,
             wire::{
-                Flags,
                 Header,
                 PING_PORT, //
             }, //
@@ -47,10 +47,7 @@ mod suite {
     };
     use kernel::{
         prelude::*,
-        sync::{
-            atomic::Relaxed,
-            Arc, //
-        }, //
+        sync::atomic::Relaxed, //
     };
 
     #[test]
@@ -87,16 +84,6 @@ mod suite {
         assert!(moved.is_ok());
         assert!(again >= PORTS.len() as u64);
         Ok(())
-    }
-
-    /// Returns a message that is no duplicate if the numbers of the peer have begun again.
-    fn again(sequence: u64) -> Header {
-        Header {
-            flags: Flags::RETRANSMITTED,
-            sequence,
-            dport: PORTS.start,
-            ..Header::default()
-        }
     }
 
     #[test]
@@ -305,48 +292,6 @@ mod suite {
         Ok(())
     }
 
-    /// The position of a forgotten path is kept as long as the peer runs.
-    #[test]
-    fn a_forgotten_path_has_new_numbers_after_a_restart() -> Result {
-        let forget =
-            |bench: &Bench, connection: &_, other: &_| bench.forget_path(connection, other);
-        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
-        Ok(())
-    }
-
-    /// The generation of the peer is in the position of the first path.
-    #[test]
-    fn a_settled_path_keeps_its_position_for_others() -> Result {
-        let forget = |bench: &Bench, connection: &Arc<Connection>, other: &Connection| {
-            bench.forget_path(connection, other)?;
-            // Another connection to the peer makes the limit near, until it is forgotten, too.
-            let another = bench.another(connection)?;
-            eventually(|| {
-                connection.path.set_settled();
-                connection.has_ended() && another.has_ended()
-            })
-        };
-        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
-        Ok(())
-    }
-
-    /// The number of paths is not published before all of them have moved their messages.
-    #[test]
-    fn a_path_that_is_forgotten_does_not_move_for_ever() -> Result {
-        let bench = Bench::with(1, PathCount::Two, 2)?;
-        let connection = bench.connect()?;
-        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
-        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
-        other.begin_move();
-        acknowledge_all(&connection)?;
-        bench.forget_path(&connection, &other)?;
-        let connection = bench.connect()?;
-        let again = negotiate(&bench, &connection, PathCount::Two, 3..=4, 1);
-        drop(bench);
-        assert!(again.is_ok());
-        Ok(())
-    }
-
     /// A peer would wait for paths for which this node has no room.
     #[test]
     fn paths_without_room_are_not_offered() -> Result {
@@ -361,19 +306,7 @@ mod suite {
             bench.queue.flush();
             receive(&connection, &probe(3, 1))?;
             let offered = bench.answer().map(|it| it.exthdr);
-            let next = || -> [u64; 8] {
-                core::array::from_fn(|path| {
-                    let path = bench.path(&connection, path as u8);
-                    path.map_or(0, |it| it.path.info().next_tx)
-                })
-            };
-            let before = next();
-            for port in PORTS {
-                let message = Message::empty(bench.wire.unmapped.pools(), port, port)?;
-                connection.send_by_port(message).map_err(|_| EINVAL)?;
-            }
-            let used = before.iter().zip(next()).filter(|(old, new)| *old != new);
-            let used = used.count();
+            let used = bench.used_paths(&connection)?;
             drop(bench);
             assert!(offered.is_some_and(|it| it.starts_with(&[5, 0, paths])));
             assert_eq!(used, usize::from(paths));
@@ -493,34 +426,6 @@ mod suite {
         drop(bench);
         assert_eq!((before, after), (1, 0));
         Ok(())
-    }
-
-    /// Lets a connection be forgotten whose other path has received messages, and receives an old
-    /// one there again. Returns the number of messages that are dropped as duplicates then: without
-    /// a restart of the peer, and with one.
-    fn old_messages_after_forget(
-        forget: impl Fn(&Bench, &Arc<Connection>, &Connection) -> Result,
-    ) -> Result<[u64; 2]> {
-        let mut counts = [0; 2];
-        for (generation, count) in (1..).zip(&mut counts) {
-            let bench = Bench::with(1, PathCount::Two, 2)?;
-            let connection = bench.connect()?;
-            negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
-            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
-            for sequence in [1, 9] {
-                receive(&other, &again(sequence))?;
-            }
-            acknowledge_all(&connection)?;
-            forget(&bench, &connection, &other)?;
-            let connection = bench.connect()?;
-            negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
-            let other = bench.path(&connection, 1).ok_or(ENODEV)?;
-            // The peer connects this path only after that.
-            eventually(|| !other.has_to_move())?;
-            receive(&other, &again(5))?;
-            *count = bench.counted("recv_drop_old_seq");
-        }
-        Ok(counts)
     }
 
     /// Returns `true` if a path has no link, and none is wanted.

@@ -111,6 +111,16 @@ pub(crate) fn answer(sequence: u64, generation: u8) -> Header {
     }
 }
 
+/// Returns a message that is no duplicate if the numbers of the peer have begun again.
+pub(crate) fn again(sequence: u64) -> Header {
+    Header {
+        flags: Flags::RETRANSMITTED,
+        sequence,
+        dport: PORTS.start,
+        ..Header::default()
+    }
+}
+
 /// Waits until this node has sent `number` probes, and passes an answer to it.
 pub(crate) fn answer_probe(
     bench: &Bench,
@@ -319,6 +329,23 @@ impl Bench {
     pub(crate) fn send(&self, path: &Arc<Connection>) -> Result {
         let message = Message::empty(self.wire.unmapped.pools(), PORTS.start, PORTS.start)?;
         path.send(message).map_err(|_| EINVAL)
+    }
+
+    /// Sends a message from each port. Returns the number of paths that they use.
+    pub(crate) fn used_paths(&self, connection: &Arc<Connection>) -> Result<usize> {
+        let next = || -> [u64; PATHS] {
+            core::array::from_fn(|path| {
+                let path = self.path(connection, path as u8);
+                path.map_or(0, |it| it.path.info().next_tx)
+            })
+        };
+        let before = next();
+        for port in PORTS {
+            let message = Message::empty(self.wire.unmapped.pools(), port, port)?;
+            connection.send_by_port(message).map_err(|_| EINVAL)?;
+        }
+        let pairs = before.iter().zip(next());
+        Ok(pairs.filter(|(old, new)| *old != new).count())
     }
 
     /// Returns another path of a connection.

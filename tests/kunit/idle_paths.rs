@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of idle and forgotten paths of a connection, with a fake TCP transport.
+
+use kernel::prelude::*;
+
+#[kunit_tests(rds_idle_paths)]
+mod suite {
+    use crate::{
+        conn::Connection,
+        kunit::{
+            tcp_bench::{
+                acknowledge_all,
+                again,
+                negotiate,
+                receive,
+                Bench, //
+            },
+            wait::eventually, //
+        },
+        proto::mprds::PathCount, //
+    };
+    use kernel::{
+        prelude::*,
+        sync::Arc, //
+    };
+
+    /// The position of a forgotten path is kept as long as the peer runs.
+    #[test]
+    fn a_forgotten_path_has_new_numbers_after_a_restart() -> Result {
+        let forget =
+            |bench: &Bench, connection: &_, other: &_| bench.forget_path(connection, other);
+        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
+        Ok(())
+    }
+
+    /// The generation of the peer is in the position of the first path.
+    #[test]
+    fn a_settled_path_keeps_its_position_for_others() -> Result {
+        let forget = |bench: &Bench, connection: &Arc<Connection>, other: &Connection| {
+            bench.forget_path(connection, other)?;
+            forget_settled(bench, connection)
+        };
+        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
+        Ok(())
+    }
+
+    /// The number of paths is not published before all of them have moved their messages.
+    #[test]
+    fn a_path_that_is_forgotten_does_not_move_for_ever() -> Result {
+        let bench = Bench::with(1, PathCount::Two, 2)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        other.begin_move();
+        acknowledge_all(&connection)?;
+        bench.forget_path(&connection, &other)?;
+        let connection = bench.connect()?;
+        let again = negotiate(&bench, &connection, PathCount::Two, 3..=4, 1);
+        drop(bench);
+        assert!(again.is_ok());
+        Ok(())
+    }
+
+    /// Waits until a connection without a link is forgotten, whose peer has nothing to retransmit.
+    fn forget_settled(bench: &Bench, connection: &Arc<Connection>) -> Result {
+        // Another connection to the peer makes the limit near, until it is forgotten, too.
+        let another = bench.another(connection)?;
+        eventually(|| {
+            connection.path.set_settled();
+            connection.has_ended() && another.has_ended()
+        })
+    }
+
+    /// Calls [`old_messages`] without a restart of the peer, and with one.
+    fn old_messages_after_forget(
+        forget: impl Fn(&Bench, &Arc<Connection>, &Connection) -> Result,
+    ) -> Result<[u64; 2]> {
+        Ok([old_messages(1, &forget)?, old_messages(2, &forget)?])
+    }
+
+    /// Lets a connection be forgotten whose other path has received messages, and receives an old
+    /// one there again. The peer had generation 1, and has this one then. Returns the number of
+    /// messages that are dropped as duplicates.
+    fn old_messages(
+        generation: u8,
+        forget: impl Fn(&Bench, &Arc<Connection>, &Connection) -> Result,
+    ) -> Result<u64> {
+        let bench = Bench::with(1, PathCount::Two, 2)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        for sequence in [1, 9] {
+            receive(&other, &again(sequence))?;
+        }
+        acknowledge_all(&connection)?;
+        forget(&bench, &connection, &other)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 3..=4, generation)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        // The peer connects this path only after that.
+        eventually(|| !other.has_to_move())?;
+        receive(&other, &again(5))?;
+        Ok(bench.counted("recv_drop_old_seq"))
+    }
+}
