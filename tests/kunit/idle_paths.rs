@@ -13,6 +13,7 @@ mod suite {
                 acknowledge_all,
                 again,
                 negotiate,
+                probe,
                 receive,
                 Bench, //
             },
@@ -42,6 +43,44 @@ mod suite {
             forget_settled(bench, connection)
         };
         assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
+        Ok(())
+    }
+
+    /// A connection with one path also keeps the generation, as long as others have positions.
+    #[test]
+    fn positions_of_paths_outlive_a_setting_of_one_path() -> Result {
+        let forget = |bench: &Bench, connection: &Arc<Connection>, other: &Connection| {
+            bench.forget_path(connection, other)?;
+            forget_settled(bench, connection)?;
+            with_one_path(bench, |_| Ok(()))
+        };
+        assert_eq!(old_messages_after_forget(forget)?, [1, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_restart_with_one_path_ends_the_positions_of_others() -> Result {
+        let forget = |bench: &Bench, connection: &Arc<Connection>, other: &Connection| {
+            bench.forget_path(connection, other)?;
+            forget_settled(bench, connection)?;
+            with_one_path(bench, |only| {
+                receive(only, &probe(3, 2))?;
+                bench.queue.flush();
+                acknowledge_all(only)
+            })
+        };
+        assert_eq!(old_messages(2, forget)?, 0);
+        Ok(())
+    }
+
+    /// Lets the connection have one path, and be forgotten after that.
+    fn with_one_path(bench: &Bench, act: impl FnOnce(&Arc<Connection>) -> Result) -> Result {
+        bench.wire.set_most(PathCount::One);
+        let only = bench.connect()?;
+        act(&only)?;
+        bench.end_link(&only)?;
+        forget_settled(bench, &only)?;
+        bench.wire.set_most(PathCount::Two);
         Ok(())
     }
 

@@ -218,12 +218,13 @@ impl Bench {
         let pool_shared = transport::pool_shared(&queue, 16 << 20)?;
         let wire = try_pin_init!(Wire {
             unmapped: Unmapped::new(&pool_shared)?,
-            most,
+            most: Atomic::new(0),
             answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
             ends <- new_spinlock_bh!(<[Ends; PATHS]>::default(), "rds_kunit_ends"),
             is_slow: Atomic::new(false),
         });
         let wire = Arc::pin_init(wire, GFP_KERNEL)?;
+        wire.set_most(most);
         let shared = SharedState::new(queue.clone(), 1 << 20)?;
         let transports = Transports::new().with(wire.clone());
         let node = transport::node(&shared, &transports, &queue, per_peer, idle_secs)?;
@@ -374,7 +375,8 @@ impl Drop for Bench {
 #[pin_data]
 pub(crate) struct Wire {
     pub(crate) unmapped: Unmapped,
-    most: PathCount,
+    /// Most paths of a new connection, see [`Self::set_most`].
+    most: Atomic<u32>,
     #[pin]
     answer: SpinLockBh<Option<Header>>,
     /// New endpoints are not established.
@@ -394,13 +396,20 @@ struct Ends {
     progress: Option<Arc<EndpointProgress>>,
 }
 
+impl Wire {
+    /// Sets the most paths of a new connection.
+    pub(crate) fn set_most(&self, most: PathCount) {
+        self.most.store(most.number().into(), Relaxed);
+    }
+}
+
 impl WithoutMemory for Wire {
     fn id(&self) -> TransportId {
         TransportId::Tcp
     }
 
     fn most_paths(&self) -> PathCount {
-        self.most
+        PathCount::at_most(self.most.load(Relaxed) as u16)
     }
 
     fn pools(&self) -> Result<Arc<Pools>> {
