@@ -422,6 +422,12 @@ impl Connection {
         }
     }
 
+    /// Returns `true` if the other paths may be forgotten, of which this is the first one.
+    #[cfg(rds_kunit)]
+    pub(crate) fn others_retire(&self) -> bool {
+        self.paths.as_ref().is_some_and(|set| set.retires())
+    }
+
     /// Queues messages that another path has queued before.
     fn take_messages(self: &Arc<Self>, mut messages: Fifo<Message>) {
         let (mut dropped, mut count) = (Fifo::new(), 0usize);

@@ -101,6 +101,50 @@ mod suite {
         Ok(())
     }
 
+    /// C RDS is told the number of paths once for each link.
+    #[test]
+    fn an_idle_first_path_keeps_the_others() -> Result {
+        let bench = Bench::with(1, PathCount::Two, 64)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        acknowledge_all(&connection)?;
+        // It is forgotten once it has been idle for as long as the first path, and is checked next.
+        let another = bench.another(&connection)?;
+        let is_idle = eventually(|| {
+            connection.path.set_settled();
+            another.has_ended()
+        });
+        let retires = connection.others_retire();
+        let used = bench.used_paths(&connection);
+        drop(bench);
+        assert!(is_idle.is_ok() && !retires);
+        assert_eq!(used, Ok(2));
+        Ok(())
+    }
+
+    /// Near a limit they make room, unless one of them has messages under way.
+    #[test]
+    fn an_active_first_path_takes_the_others_back() -> Result {
+        let bench = Bench::with(1, PathCount::Eight, 8)?;
+        let connection = bench.connect()?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.send(&other)?;
+        acknowledge_all(&connection)?;
+        let retires = eventually(|| {
+            connection.path.set_settled();
+            connection.others_retire()
+        });
+        bench.send(&connection)?;
+        let back = eventually(|| !connection.others_retire());
+        let used = bench.used_paths(&connection);
+        drop(other);
+        drop(bench);
+        assert_eq!((retires, back), (Ok(()), Ok(())));
+        assert!(used.is_ok_and(|used| used > 1));
+        Ok(())
+    }
+
     /// Waits until a connection without a link is forgotten, whose peer has nothing to retransmit.
     fn forget_settled(bench: &Bench, connection: &Arc<Connection>) -> Result {
         // Another connection to the peer makes the limit near, until it is forgotten, too.
