@@ -428,6 +428,24 @@ mod suite {
         Ok(())
     }
 
+    /// Another path is added with an answer, which may be read before the first message.
+    #[test]
+    fn a_path_from_before_the_first_message_is_of_no_stranger() -> Result {
+        let bench = Bench::with_paths(PathCount::Two)?;
+        let connection = bench.connect_for(Some(UserId::PEERS))?;
+        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        let other = bench.path(&connection, 1).ok_or(ENODEV)?;
+        bench.queue.flush();
+        let of_stranger = || [&connection, &other].map(|it| it.is_of_stranger());
+        let before = of_stranger();
+        connection.look_for_message();
+        let after = of_stranger();
+        drop((other, connection));
+        drop(bench);
+        assert_eq!((before, after), ([true; 2], [false; 2]));
+        Ok(())
+    }
+
     /// Returns `true` if a path has no link, and none is wanted.
     fn rests(path: &Connection) -> bool {
         const RESTING: u8 = 0x80;
