@@ -387,6 +387,33 @@ mod suite {
         Ok(())
     }
 
+    /// The node with the lower address connects all paths for C RDS. Before the first handshake on
+    /// a link only the last link shows which implementation the peer runs.
+    #[test]
+    fn a_new_link_to_this_module_connects_only_the_first_path() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect_as_lower()?;
+        let introduction = Header::congestion_update(0, 1, 0);
+        receive_full_map(&connection, &introduction)?;
+        negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
+        bench.end_link(&connection)?;
+        bench.send(&connection)?;
+        let again = eventually(|| bench.prepared(&connection) == 2);
+        // The link is up after that.
+        bench.queue.flush();
+        receive_full_map(&connection, &introduction)?;
+        receive(&connection, &probe(3, 1))?;
+        // The worker of the first path lets the other ones connect.
+        for _ in 0..2 {
+            bench.queue.flush();
+        }
+        let connected = (1..8).filter(|path| bench.endpoints(*path) > 0).count();
+        drop(connection);
+        drop(bench);
+        assert_eq!((again, connected), (Ok(()), 0));
+        Ok(())
+    }
+
     /// The map introduces this node on another path. It does so while the first path has no link.
     #[test]
     fn another_path_of_this_module_begins_with_a_map() -> Result {
