@@ -8,6 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         conn::Connection,
+        kapi::task::UserId,
         kunit::{
             tcp_bench::{
                 acknowledge_all,
@@ -142,6 +143,25 @@ mod suite {
         drop(bench);
         assert_eq!((retires, back), (Ok(()), Ok(())));
         assert!(used.is_ok_and(|used| used > 1));
+        Ok(())
+    }
+
+    /// A path may get its first answer from the first one while it is forgotten.
+    #[test]
+    fn the_answer_of_a_forgotten_stranger_is_counted_once() -> Result {
+        let bench = Bench::with(1, PathCount::One, 64)?;
+        let connection = bench.connect_for(Some(UserId::PEERS))?;
+        let other = bench.another_for(&connection, Some(UserId::PEERS))?;
+        let before = bench.node.strangers();
+        let ends = eventually(|| other.has_ended());
+        let forgotten = bench.node.strangers();
+        receive(&other, &again(1))?;
+        let has_message = other.look_for_message();
+        let after = bench.node.strangers();
+        drop((other, connection));
+        drop(bench);
+        assert!(ends.is_ok() && has_message);
+        assert_eq!((before, forgotten, after), (2, 1, 1));
         Ok(())
     }
 

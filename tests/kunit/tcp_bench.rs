@@ -273,12 +273,21 @@ impl Bench {
 
     /// Returns an unused connection to the same peer.
     pub(crate) fn another(&self, connection: &Connection) -> Result<Arc<Connection>> {
+        self.another_for(connection, None)
+    }
+
+    /// Returns the same connection, which a program of `user` needed first.
+    pub(crate) fn another_for(
+        &self,
+        connection: &Connection,
+        user: Option<UserId>,
+    ) -> Result<Arc<Connection>> {
         let key = ConnKey {
             tos: 1,
             ..connection.key
         };
         let pools = self.wire.unmapped.pools();
-        Ok(self.node.connection(key, None, || Ok(pools.clone()))?)
+        Ok(self.node.connection(key, user, || Ok(pools.clone()))?)
     }
 
     /// Ends the link, and waits until the idle connection is forgotten. After a reset the
