@@ -132,7 +132,7 @@ impl Tcp {
     }
 
     /// Returns the charge of a connection without an incomplete message. Any context.
-    pub(super) fn partial_charge(&self) -> PartialCharge {
+    pub(crate) fn partial_charge(&self) -> PartialCharge {
         match self.net.owner() {
             Some(_) => self.shared.partial_of_users.charge(),
             None => self.shared.partial.charge(),
@@ -140,7 +140,7 @@ impl Tcp {
     }
 
     /// Returns the memory for frames of a peer. Any context.
-    pub(super) fn memory_to_read(&self, connection: &Connection) -> ReadMemory<'_> {
+    pub(crate) fn memory_to_read(&self, connection: &Connection) -> ReadMemory<'_> {
         ReadMemory {
             pools: self.memory(),
             limit: self
@@ -156,7 +156,7 @@ impl Tcp {
 
     /// Returns `true` if a connection may be given up at time `now` for the memory that it keeps.
     /// They go one by one, so that others get on with that memory. Any context.
-    pub(super) fn may_give_up(&self, connection: &Connection, now: u64) -> bool {
+    pub(crate) fn may_give_up(&self, connection: &Connection, now: u64) -> bool {
         let [others, strangers, of_users] = &self.shared.next_give_up;
         let next = match self.net.owner() {
             Some(_) => of_users,

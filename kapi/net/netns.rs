@@ -149,6 +149,23 @@ impl NetRef {
         unsafe { Self::new(raw) }
     }
 
+    /// Returns the initial namespace as if it belonged to a user.
+    #[cfg(rds_kunit)]
+    pub(crate) fn init_of(owner: UserId) -> Result<Self> {
+        let Self(init) = Self::init()?;
+        // INVARIANT: The initial namespace never ends.
+        let open = Arc::pin_init(
+            pin_init!(OpenNet {
+                raw: init.raw,
+                id: init.id,
+                owner: Some(owner),
+                gate <- Gate::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Self(open))
+    }
+
     /// Returns the identity of the namespace.
     pub(crate) fn id(&self) -> Net {
         self.0.id

@@ -36,6 +36,7 @@ mod rx;
 #[cfg(rds_kunit_iommu)]
 mod tcp;
 mod tcp_bench;
+mod tcp_limits;
 pub(crate) mod transport;
 mod transports;
 mod tx;

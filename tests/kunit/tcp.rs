@@ -384,6 +384,27 @@ mod suite {
         Ok(())
     }
 
+    /// A buffer that is taken for a moment may be the last one of the pool.
+    #[test]
+    fn a_reader_without_room_takes_no_buffer() -> Result {
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect()?;
+        let (budget, limit) = (PartialBudget::new()?, PartialLimit::of_pool(0));
+        let (mut others, most) = (budget.charge(), limit.of_frame(true));
+        let is_full = others.add(most, most);
+        let mut reader = Reader::new(budget.charge());
+        let payload = KVec::from_elem(0u8, FRAME, GFP_KERNEL)?;
+        send(&ends.left, &[&header(1, 1 << 20), &payload])?;
+        let on = (&bench, &connection);
+        let stopped = (0, ReadStop::NoMemory);
+        let waits = read(&ends, on, &mut reader, Some(limit), stopped);
+        let pool = bench.wire.unmapped.pools().recv(FragmentSize::K8);
+        let most_in_use = pool.stats().arena.high_water;
+        drop(bench);
+        assert_eq!((is_full, waits, most_in_use), (true, Ok(()), 0));
+        Ok(())
+    }
+
     #[test]
     fn an_idle_reader_keeps_no_buffer() -> Result {
         let (bench, ends) = (Bench::new(0)?, connected()?);
