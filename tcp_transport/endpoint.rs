@@ -47,7 +47,7 @@ use kernel::{
 const MOST_PORTS: u32 = 64;
 
 /// An endpoint.
-pub(super) struct TcpEndpoint {
+pub(crate) struct TcpEndpoint {
     context: Arc<TcpContext>,
 }
 
@@ -83,7 +83,7 @@ impl TcpEndpoint {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn passive(
+    pub(crate) fn passive(
         transport: &Arc<Tcp>,
         connection: &Arc<Connection>,
     ) -> Result<KBox<Self>> {
@@ -168,13 +168,13 @@ impl Endpoint for TcpEndpoint {
 ///
 /// Messages may have arrived with it, which C RDS counts as delivered. So everything is allocated
 /// before, and accepting the socket receives them even if it fails.
-pub(super) struct IncomingStream {
+pub(crate) struct IncomingStream {
     socket: Option<TcpSocket>,
     endpoint: Option<KBox<TcpEndpoint>>,
 }
 
 impl IncomingStream {
-    pub(super) fn new(socket: TcpSocket, endpoint: KBox<TcpEndpoint>) -> Self {
+    pub(crate) fn new(socket: TcpSocket, endpoint: KBox<TcpEndpoint>) -> Self {
         Self {
             socket: Some(socket),
             endpoint: Some(endpoint),

@@ -69,6 +69,10 @@ pub(crate) use tunables::TcpTunables;
 #[cfg(rds_kunit)]
 pub(crate) use {
     counters::TcpCounters,
+    endpoint::{
+        IncomingStream,
+        TcpEndpoint, //
+    },
     partial::{
         PartialBudget,
         PartialLimit, //

@@ -7,7 +7,11 @@ use kernel::prelude::*;
 #[kunit_tests(rds_tcp)]
 mod suite {
     use crate::{
-        conn::Connection,
+        conn::{
+            Connection,
+            Request,
+            Transport, //
+        },
         kapi::{
             net::{
                 tcp::{
@@ -21,20 +25,30 @@ mod suite {
                 },
                 NetRef, //
             },
-            sync::Completion, //
+            sync::Completion,
+            task::UserId, //
         },
-        kunit::tcp_bench::Bench,
+        kunit::{
+            tcp_bench::Bench,
+            transport::pool_shared,
+            wait::eventually, //
+        },
         proto::wire::{
             FragmentSize,
             Header, //
         },
         tcp_transport::{
+            IncomingStream,
             PartialBudget,
             PartialLimit,
             ReadMemory,
             ReadStop,
             Reader,
-            TcpCounters, //
+            Tcp,
+            TcpCounters,
+            TcpEndpoint,
+            TcpShared,
+            TcpTunables, //
         }, //
     };
     use core::net::{
@@ -421,6 +435,41 @@ mod suite {
         let after = in_use();
         drop(bench);
         assert_eq!((idle, after), (Ok(()), before));
+        Ok(())
+    }
+
+    /// C RDS counts what TCP has acknowledged as delivered. At the end of a link no more arrives
+    /// than that, though there is no room for a stranger.
+    #[test]
+    fn the_end_of_a_link_needs_no_room_for_incomplete_messages() -> Result {
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect_for(Some(UserId::PEERS))?;
+        let shared = TcpShared::new(pool_shared(&bench.queue, 16 << 20)?)?;
+        let tunables = Arc::new(TcpTunables::new(), GFP_KERNEL)?;
+        let tcp = Tcp::new(&shared, NetRef::init()?, tunables)?;
+        let limit = tcp.memory_to_read(&connection).limit.ok_or(EINVAL)?;
+        let (mut others, most) = (tcp.partial_charge(), limit.of_frame(true));
+        let is_full = others.add(most, most);
+        send(&ends.left, &[&header(1, 4), b"four"])?;
+        let endpoint = TcpEndpoint::passive(&tcp, &connection)?;
+        let endpoint = IncomingStream::new(ends.right, endpoint).accept(&connection)?;
+        let counted = |name| {
+            let mut found = 0;
+            tcp.for_each_counter(&mut |other, count| {
+                if other == name {
+                    found = count;
+                }
+            });
+            found
+        };
+        let waits = eventually(|| counted("tcp_rx_alloc_wait") > 0);
+        let before = bench.counted("recv_drop_no_sock");
+        drop(endpoint);
+        let received = bench.counted("recv_drop_no_sock") - before;
+        let lost = counted("tcp_drain_lost");
+        drop(bench);
+        assert_eq!((is_full, waits), (true, Ok(())));
+        assert_eq!((received, lost), (1, 0));
         Ok(())
     }
 
