@@ -13,6 +13,8 @@ mod suite {
             tcp_bench::{
                 acknowledge_all,
                 again,
+                answer,
+                answer_probe,
                 negotiate,
                 probe,
                 receive,
@@ -143,6 +145,26 @@ mod suite {
         drop(bench);
         assert_eq!((retires, back), (Ok(()), Ok(())));
         assert!(used.is_ok_and(|used| used > 1));
+        Ok(())
+    }
+
+    #[test]
+    fn paths_are_added_once_there_is_room() -> Result {
+        let bench = Bench::with(1, PathCount::Eight, 8)?;
+        let connection = bench.connect()?;
+        // It rests without messages, so it is forgotten once it is idle.
+        let unused = bench.another(&connection)?;
+        answer_probe(&bench, &connection, 1, &answer(1, 1))?;
+        let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
+        // Nothing is left to negotiate.
+        answer_probe(&bench, &connection, 2, &answer(2, 1))?;
+        let before = bench.path(&connection, 7).is_some();
+        let forgotten = eventually(|| unused.has_ended());
+        let added = eventually(|| bench.path(&connection, 7).is_some());
+        drop((unused, connection));
+        drop(bench);
+        assert_eq!((refused, forgotten, added), (Ok(()), Ok(()), Ok(())));
+        assert!(!before);
         Ok(())
     }
 
