@@ -29,7 +29,7 @@ USER_BUFFER, MOST_SCALE = 256 << 10, 4
 MOST_OF_USERS = 256
 # A socket that is read: its ports and flags, which have fixed places, and all words in which its
 # buffers may be.
-ARRAYS, BYPASS = ("first", "second", "third"), 0x80
+ARRAYS, BYPASS = [f"part{index}" for index in range(6)], 0x80
 READ = " ".join(("tcp_recvmsg to=+12($arg1):u16 port=+14($arg1):u16 flags=+19($arg1):u8", *(
     f"{name}=+{256 * index}($arg1):u32[64]" for index, name in enumerate(ARRAYS))))
 # Sizes of the receive buffers of known sockets. Their send buffers have 2 bytes more.
