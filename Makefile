@@ -69,7 +69,7 @@ help:
 	@echo '  FLAVOR=debug     with KASAN, lockdep, kmemleak and other debugging aids'
 	@echo '  ROWS=NAME,...    make bench: only these rows; more options in Documentation/performance.md'
 	@echo '  WORKERS=3        make test, test-fast, test-long: number of jobs at a time (default: 2)'
-	@echo '  RELEASE_PART=1/2, DEBUG_PART=1/6'
+	@echo '  RELEASE_PART=1/3, DEBUG_PART=1/8'
 	@echo '                   make test: only a part of the costly cases on that kernel'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  CFI=1            a test kernel of its own with CONFIG_CFI, which checks the type of each indirect call'
