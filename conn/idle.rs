@@ -155,6 +155,14 @@ impl Node {
                 Some(set) if !set.retires() => IdleDecision::Keep,
                 _ => decision,
             },
+            // A peer that runs C RDS cannot ask for its other paths, even if they are missing now.
+            (None, Some(set))
+                if decision == IdleDecision::EndForRoom
+                    && connection.is_lower()
+                    && set.is_needed_by_c() =>
+            {
+                IdleDecision::Keep
+            }
             (None, Some(set)) if !set.is_empty() => {
                 if decision == IdleDecision::Close && set.is_active() {
                     return IdleDecision::Keep;
@@ -165,13 +173,6 @@ impl Node {
                         connection.check_paths();
                     }
                     return decision;
-                }
-                // A peer that runs C RDS cannot ask for its other paths.
-                let is_needed = decision == IdleDecision::EndForRoom
-                    && connection.is_lower()
-                    && !set.peer_is_rds_rust();
-                if is_needed {
-                    return IdleDecision::Keep;
                 }
                 if decision == IdleDecision::Forget || self.is_near_limit(connection) {
                     set.retire();

@@ -133,23 +133,24 @@ impl Connection {
 
     /// Returns the number of milliseconds after which to ask again if this path may be connected,
     /// unless [`PathEvent::Allowed`] comes before. 0 if it may be now. Makes the first path come up
-    /// if messages wait, or `for_peer`: only the peer may need the path, and nothing was asked yet.
+    /// if messages wait, or if only the peer may need the path, `for_peer`, and `begins`: nothing
+    /// was asked yet.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(super) fn path_wait_ms(self: &Arc<Self>, for_peer: bool) -> u32 {
+    pub(super) fn path_wait_ms(self: &Arc<Self>, for_peer: bool, begins: bool) -> u32 {
         let Some(first) = &self.first else {
             return 0;
         };
         // Messages of a program end the longer wait at once.
-        let wait_ms = match self.path.is_pending() {
-            true => self.node.tunables.timing().backoff_max_ms.max(1),
-            false => PEER_WAIT_MS,
+        let wait_ms = match for_peer {
+            true => PEER_WAIT_MS,
+            false => self.node.tunables.timing().backoff_max_ms.max(1),
         };
         // Only the link of the first path shows that the peer is the same.
         if !first.path.is_linked() {
-            if for_peer {
+            if for_peer && begins {
                 first.want_for_peer();
             } else if self.path.is_pending() {
                 // The messages of this path count as its own.
@@ -290,7 +291,8 @@ impl Connection {
         let rx = self.path.rx.lock();
         let (outcome, restart) = (rx.negotiation.outcome(), rx.negotiation.restart());
         let is_rds_rust = rx.peer_is_rds_rust();
-        if rx.negotiation.has_begun() {
+        let has_begun = rx.negotiation.has_begun();
+        if has_begun {
             set.note_peer(is_rds_rust);
         }
         drop(rx);
@@ -306,15 +308,18 @@ impl Connection {
         if let Some(outcome) = outcome.filter(|_| !set.is_moving()) {
             let needed = outcome.wanted.max(outcome.paths);
             let ready = self.add_paths(needed);
-            set.note_needed(needed);
+            set.note_needed(needed, has_begun);
             if !is_rds_rust {
                 self.connect_others(outcome.paths);
             }
             let usable = (ready >= outcome.paths).then_some(outcome.paths);
             set.publish(usable.unwrap_or_default());
-            let mut rx = self.path.rx.lock();
-            rx.negotiation.set_ready(outcome.wanted, ready);
-            drop(rx);
+            // What has arrived on the others may come again on the first one, after a smaller
+            // number. So the peer gets none as long as they have positions.
+            if ready == needed || !self.node.has_positions_of_paths(&self.key) {
+                let mut rx = self.path.rx.lock();
+                rx.negotiation.set_ready(outcome.wanted, ready);
+            }
         }
         self.allow_others();
     }

@@ -345,6 +345,15 @@ impl Node {
         }
     }
 
+    /// Returns `true` if forgotten paths besides the first one have left positions.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn has_positions_of_paths(&self, first: &ConnKey) -> bool {
+        self.connections.lock().positions.has_others(first)
+    }
+
     /// Returns `true` if there is a connection with this key, or room for it. A refusal is not
     /// counted.
     ///

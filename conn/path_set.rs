@@ -334,13 +334,28 @@ impl PathSet {
         self.peer_is_rds_rust.load(Relaxed)
     }
 
-    /// Notes how many paths are needed, whether there is room for them or not.
+    /// Notes how many paths are needed, whether there is room for them or not. They are not
+    /// forgotten any more if there are several, and the `peer_is_known` to be up.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn note_needed(&self, count: PathCount, peer_is_known: bool) {
+        let others = self.others.lock();
+        self.needed.store(count.number().into(), Relaxed);
+        if count > PathCount::One && peer_is_known {
+            self.retires.store(false, Relaxed);
+        }
+        drop(others);
+    }
+
+    /// Returns `true` if the peer runs C RDS and may use several paths.
     ///
     /// # Context
     ///
     /// Any context.
-    pub(super) fn note_needed(&self, count: PathCount) {
-        self.needed.store(count.number().into(), Relaxed);
+    pub(super) fn is_needed_by_c(&self) -> bool {
+        !self.peer_is_rds_rust() && self.needed.load(Relaxed) > 1
     }
 
     /// Returns the index of the first path that is needed and does not exist.

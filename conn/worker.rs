@@ -299,7 +299,7 @@ impl Connection {
     /// Returns 0 if the attempt may begin. Otherwise returns the time in milliseconds after which
     /// to ask again.
     fn begin_attempt(self: &Arc<Self>, worker: &mut Worker, event: Event, for_peer: bool) -> u32 {
-        let wait_ms = self.path_wait_ms(for_peer && !worker.waits_for_first);
+        let wait_ms = self.path_wait_ms(for_peer, !worker.waits_for_first);
         worker.waits_for_first = wait_ms > 0;
         if wait_ms > 0 {
             return wait_ms;

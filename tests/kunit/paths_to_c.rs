@@ -48,7 +48,7 @@ mod suite {
     fn check_all(bench: &Bench, first: &Connection) -> Result {
         for _ in 0..2 {
             // It rests without messages, so it is forgotten once it is idle.
-            let unused = bench.another(first)?;
+            let unused = bench.to_another_peer(first)?;
             eventually(|| {
                 paths(bench, first).for_each(|path| path.path.set_settled());
                 unused.has_ended()
@@ -69,7 +69,7 @@ mod suite {
 
     #[test]
     fn near_a_limit_paths_stay_as_long_as_the_first_one_is_up() -> Result {
-        let bench = Bench::with(1, PathCount::Eight, 9)?;
+        let bench = Bench::with(1, PathCount::Eight, 8)?;
         let connection = connect(&bench)?;
         let count = || paths(&bench, &connection).count();
         let before = eventually(|| count() == usize::from(PATHS));
@@ -80,6 +80,24 @@ mod suite {
         drop(bench);
         assert_eq!((before, checked), (Ok(()), Ok(())));
         assert_eq!(after, usize::from(PATHS));
+        Ok(())
+    }
+
+    /// C RDS may have messages on paths for which there is no room.
+    #[test]
+    fn near_a_limit_the_first_path_stays_if_others_are_missing() -> Result {
+        let bench = Bench::with(1, PathCount::Eight, 1)?;
+        let connection = bench.connect_as_lower()?;
+        receive(&connection, &probe(1, 1))?;
+        answer_probe(&bench, &connection, 1, &answer(2, 1))?;
+        let refused = eventually(|| bench.counted("conn_refused_limit") > 0);
+        acknowledge_all(&connection)?;
+        let checked = check_all(&bench, &connection);
+        let has_ended = connection.has_ended();
+        drop(connection);
+        drop(bench);
+        assert_eq!((refused, checked), (Ok(()), Ok(())));
+        assert!(!has_ended);
         Ok(())
     }
 

@@ -68,7 +68,10 @@ use crate::{
         TransportId, //
     }, //
 };
-use core::ops::RangeInclusive;
+use core::{
+    net::Ipv6Addr,
+    ops::RangeInclusive, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -269,6 +272,17 @@ impl Bench {
         self.queue.flush();
         connection.note_first_frame(true);
         Ok(connection)
+    }
+
+    /// Returns an unused connection to another peer.
+    pub(crate) fn to_another_peer(&self, connection: &Connection) -> Result<Arc<Connection>> {
+        let faddr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 3);
+        let key = ConnKey {
+            faddr,
+            ..connection.key
+        };
+        let pools = self.wire.unmapped.pools();
+        Ok(self.node.connection(key, None, || Ok(pools.clone()))?)
     }
 
     /// Returns an unused connection to the same peer.
