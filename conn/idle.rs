@@ -346,7 +346,8 @@ impl Connection {
             .is_some_and(|charge| charge.is_near_limit())
     }
 
-    /// Returns `true` if a peer over TCP requested the connection, and has never sent a message.
+    /// Returns `true` if peers over TCP together are charged for the connection, and no message of
+    /// either side has passed.
     ///
     /// # Context
     ///

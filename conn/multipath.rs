@@ -132,9 +132,12 @@ impl Connection {
     }
 
     /// Returns the number of milliseconds after which to ask again if this path may be connected,
-    /// unless [`PathEvent::Allowed`] comes before. 0 if it may be now. Makes the first path come up
-    /// if messages wait, or if only the peer may need the path, `for_peer`, and `begins`: nothing
-    /// was asked yet.
+    /// unless [`PathEvent::Allowed`] comes before. 0 if it may be now.
+    ///
+    /// `for_peer`: only the peer may need it; `begins`: this is the first call since it was down.
+    ///
+    /// If the first path has no link, the path requests one: if messages wait, or for the peer at
+    /// the first call. Before it returns 0, it sends a header on the first path.
     ///
     /// # Context
     ///
@@ -324,7 +327,8 @@ impl Connection {
         self.allow_others();
     }
 
-    /// Handles a restart of the peer without other paths. The setting may have allowed some before.
+    /// Handles a restart of the peer if this node uses one path. Positions of other paths may be
+    /// left from an earlier setting.
     fn end_restart_alone(&self) {
         if self.path.rx.lock().negotiation.restart().is_some() {
             self.node.forget_positions_of_paths(&self.key);

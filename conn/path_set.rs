@@ -334,8 +334,8 @@ impl PathSet {
         self.peer_is_rds_rust.load(Relaxed)
     }
 
-    /// Notes how many paths are needed, whether there is room for them or not. They are not
-    /// forgotten any more if there are several, and the `peer_is_known` to be up.
+    /// Notes how many paths are needed, with or without room. If there are several, and a handshake
+    /// shows the peer, `peer_is_known`, the other paths may not be forgotten.
     ///
     /// # Context
     ///

@@ -22,10 +22,10 @@
 //! - *Use.* Paths are accepted once this node has offered their number. It uses them once the peer
 //!   has answered a probe that had the number, and so is ready for them.
 //! - *Probes.* The node that has accepted the first path probes at once, like C RDS. The other one
-//!   does if nothing arrives for a second. Probes without an answer are repeated, five in all, and
-//!   five with each larger number. A peer that may use several paths gets more, slowly: what waits
-//!   on these paths needs the answer. To such a peer the first ones have no number: C RDS changes
-//!   nothing then.
+//!   does when a handshake arrives, or after a second. Probes without an answer are repeated, five
+//!   in all, and five with each larger number. A peer that may use several paths gets more, slowly:
+//!   what waits on these paths needs the answer. To such a peer the first ones have no number: C
+//!   RDS changes nothing then.
 //! - *Answers.* To a peer of this module, a smaller number than before is a restart. So an answer
 //!   has no number until the peer is known to answer probes, and the caller has tried to add paths.
 //!   Those to probes of an earlier link are sent again on the next one, also without a number.
@@ -222,7 +222,8 @@ pub(crate) struct Negotiated {
     pub(crate) paths: PathCount,
     /// Number of paths for which the caller has to be ready before they are offered.
     pub(crate) wanted: PathCount,
-    /// Number in the next handshake.
+    /// Number in the next handshake. It and the next field are only compared: a change wakes the
+    /// worker.
     next: Option<PathCount>,
     /// A handshake has arrived on the present link, so the peer is known to be the same.
     has_begun: bool,
@@ -233,7 +234,7 @@ pub(crate) struct Negotiated {
 pub(crate) struct Mprds {
     /// Most paths that this node uses.
     most: PathCount,
-    /// Generation of this node.
+    /// Generation to send. This module sends none, the models of the tests do.
     generation: Option<NonZeroU32>,
     /// `None` before the first handshake, unless the generation was kept: see [`Self::resume`].
     peer: Option<PeerPaths>,

@@ -574,7 +574,7 @@ impl TcpContext {
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
         let counters = &self.transport.counters;
-        // No more arrives, so this ends. Without memory of its own limit it would only wait.
+        // No more arrives, so this ends. With the limit it could wait for others in vain.
         let memory = ReadMemory {
             limit: None,
             ..self.transport.memory_to_read(&self.connection)

@@ -25,7 +25,8 @@ const PART: usize = 8;
 /// Bytes of the pool that a message of the largest size takes at most.
 const LARGEST: usize = (MAX_MESSAGE / 4 * 5) as usize;
 
-/// Bytes of the buffers of incomplete messages, of all network namespaces.
+/// Bytes of the buffers of incomplete messages that are limited together: those of strangers, or of
+/// all namespaces of users.
 pub(crate) struct PartialBudget(Arc<Atomic<usize>>);
 
 /// Buffers of the incomplete message of one connection. Dropping it ends their charge.

@@ -62,7 +62,8 @@ pub(crate) enum ReadStop {
     Nothing,
     /// The budget is used up, and there may be more.
     Budget,
-    /// There is no memory. The caller tries again later.
+    /// There is no memory, or the limit on incomplete messages is reached. The caller tries again
+    /// later.
     NoMemory,
     /// The stream has ended, or the peer has violated a rule.
     End,
@@ -83,7 +84,7 @@ pub(super) enum AckedBy {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadMemory<'a> {
     pub(crate) pools: &'a Pools,
-    /// Limit on incomplete messages. `None` if the peer is known.
+    /// Limit on incomplete messages. `None` for known peers outside of namespaces of users.
     pub(crate) limit: Option<PartialLimit>,
 }
 

@@ -55,8 +55,8 @@ pub(crate) struct TcpShared {
     partial: PartialBudget,
     /// Those in network namespaces of users.
     partial_of_users: PartialBudget,
-    /// Times before which no other connection may be given up for its memory. The first one is for
-    /// known peers, then come strangers, and those in namespaces of users. None delay the others.
+    /// Times before which no other connection may be given up for its memory: for known peers, for
+    /// strangers, and for namespaces of users.
     next_give_up: [Atomic<u64>; 3],
 }
 
@@ -149,7 +149,8 @@ impl Tcp {
         }
     }
 
-    /// Returns `true` if incomplete messages on a connection have a limit: nobody knows the peer.
+    /// Returns `true` if incomplete messages on a connection have a limit: the peer is a stranger,
+    /// or the namespace belongs to a user.
     fn has_limit(&self, connection: &Connection) -> bool {
         connection.is_of_stranger() || self.net.owner().is_some()
     }
