@@ -13,7 +13,7 @@ import sys
 
 import rdma
 from cases import outcome
-from rdma import COMPARE_SWAP, DEST, FETCH_ADD, MAP, NOTIFY_ME, READWRITE, USE_ONCE, Memory
+from rdma import COMPARE_SWAP, DEST, FENCE, FETCH_ADD, MAP, NOTIFY_ME, READWRITE, USE_ONCE, Memory
 from rds import SOL_RDS
 
 PORT, SIZE = 4011, 4096
@@ -53,7 +53,9 @@ def use(sock, memory, operation, first):
     assert (data, kind) == (b"here", DEST), f"{data} {kind}"
     cookie, = struct.unpack("=Q", raw)
     memory.fill(0, struct.pack("=Q", 9))
-    flags = NOTIFY_ME | (READWRITE if operation == "write" else 0)
+    # Without FENCE, C RDS reports a read that is still in progress, once the message behind it is
+    # acknowledged.
+    flags = NOTIFY_ME | {"read": FENCE, "write": READWRITE}.get(operation, 0)
     transfer, _place = rdma.transfer(cookie, (0, 8), [(memory.base, 8)], flags, 1)
     control = {"read": transfer, "write": transfer,
                "add": rdma.atomic(FETCH_ADD, cookie, memory.base, 0, [2], flags, 1),
