@@ -21,6 +21,7 @@ mod suite {
                 again,
                 answer,
                 answer_probe,
+                connect_to_higher,
                 negotiate,
                 probe,
                 receive,
@@ -171,11 +172,7 @@ mod suite {
     #[test]
     fn a_path_that_breaks_waits_for_the_first_one() -> Result {
         let bench = Bench::with_paths(PathCount::Two)?;
-        let connection = bench.connect_as_lower()?;
-        receive(&connection, &probe(1, 1))?;
-        for number in 1..=2 {
-            answer_probe(&bench, &connection, number, &answer(1 + number, 1))?;
-        }
+        let connection = connect_to_higher(&bench)?;
         eventually(|| bench.path(&connection, 1).is_some())?;
         let other = bench.path(&connection, 1).ok_or(ENODEV)?;
         bench.send(&other)?;

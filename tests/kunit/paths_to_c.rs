@@ -17,6 +17,7 @@ mod suite {
                 acknowledge_all,
                 answer,
                 answer_probe,
+                connect_to_higher,
                 probe,
                 receive,
                 Bench, //
@@ -57,20 +58,10 @@ mod suite {
         Ok(())
     }
 
-    /// Returns a connection to the peer with eight paths that it may use.
-    fn connect(bench: &Bench) -> Result<Arc<Connection>> {
-        let connection = bench.connect_as_lower()?;
-        receive(&connection, &probe(1, 1))?;
-        for number in 1..=2 {
-            answer_probe(bench, &connection, number, &answer(1 + number, 1))?;
-        }
-        Ok(connection)
-    }
-
     #[test]
     fn near_a_limit_paths_stay_as_long_as_the_first_one_is_up() -> Result {
         let bench = Bench::with(1, PathCount::Eight, 8)?;
-        let connection = connect(&bench)?;
+        let connection = connect_to_higher(&bench)?;
         let count = || paths(&bench, &connection).count();
         let before = eventually(|| count() == usize::from(PATHS));
         acknowledge_all(&connection)?;
@@ -106,7 +97,7 @@ mod suite {
     fn without_messages_a_path_waits_long_for_the_first_one() -> Result {
         const LONG: u64 = 20_000_000_000;
         let bench = Bench::with_paths(PathCount::Eight)?;
-        let connection = connect(&bench)?;
+        let connection = connect_to_higher(&bench)?;
         eventually(|| paths(&bench, &connection).count() == usize::from(PATHS))?;
         let other = bench.path(&connection, 1).ok_or(ENODEV)?;
         eventually(|| bench.prepared(&other) == 1)?;

@@ -135,6 +135,16 @@ pub(crate) fn answer_probe(
     receive(connection, answer)
 }
 
+/// Returns a connection that is up, to C RDS with the higher address and several paths.
+pub(crate) fn connect_to_higher(bench: &Bench) -> Result<Arc<Connection>> {
+    let connection = bench.connect_as_lower()?;
+    receive(&connection, &probe(1, 1))?;
+    for number in 1..=2 {
+        answer_probe(bench, &connection, number, &answer(1 + number, 1))?;
+    }
+    Ok(connection)
+}
+
 /// Negotiates several paths. The second probe of this node, after the first answer, has the
 /// number. `numbers` are those of the probes, and the sequence numbers of the answers.
 pub(crate) fn negotiate(
@@ -281,8 +291,7 @@ impl Bench {
             faddr,
             ..connection.key
         };
-        let pools = self.wire.unmapped.pools();
-        Ok(self.node.connection(key, None, || Ok(pools.clone()))?)
+        self.unused(key, None)
     }
 
     /// Returns an unused connection to the same peer.
@@ -300,6 +309,10 @@ impl Bench {
             tos: 1,
             ..connection.key
         };
+        self.unused(key, user)
+    }
+
+    fn unused(&self, key: ConnKey, user: Option<UserId>) -> Result<Arc<Connection>> {
         let pools = self.wire.unmapped.pools();
         Ok(self.node.connection(key, user, || Ok(pools.clone()))?)
     }
