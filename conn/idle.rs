@@ -168,7 +168,11 @@ impl Node {
                     return IdleDecision::Keep;
                 }
                 if !forgets {
-                    if set.retires() && connection.has_room_for_path(set) {
+                    let has_room = || {
+                        let missing = set.first_missing();
+                        missing.is_none_or(|path| connection.has_room_for_path(path))
+                    };
+                    if set.retires() && has_room() {
                         // It is needed again.
                         connection.check_paths();
                     }

@@ -233,8 +233,10 @@ impl Connection {
     pub(super) fn check_paths_if_due(self: &Arc<Self>) {
         let is_due = self.path.rx.lock().negotiation.is_due(time::monotonic_ns());
         let set = self.paths.as_deref();
-        let missing = set.filter(|set| !set.retires() && set.first_missing().is_some());
-        if is_due || missing.is_some_and(|set| self.has_room_for_path(set)) {
+        let missing = set
+            .filter(|set| !set.retires())
+            .and_then(PathSet::first_missing);
+        if is_due || missing.is_some_and(|path| self.has_room_for_path(path)) {
             self.check_paths();
         }
         let Some(set) = set else {
@@ -245,16 +247,14 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if there is room for the first needed path that does not exist, or all exist.
+    /// Returns `true` if the path with this index exists, or there is room for it.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn has_room_for_path(&self, set: &PathSet) -> bool {
-        set.first_missing().is_none_or(|path| {
-            let key = ConnKey { path, ..self.key };
-            self.node.has_place(&key, self.creator)
-        })
+    pub(super) fn has_room_for_path(&self, path: u8) -> bool {
+        let key = ConnKey { path, ..self.key };
+        self.node.has_place(&key, self.creator)
     }
 
     /// Connects another path again, so that C RDS sends its congestion map.
