@@ -58,31 +58,36 @@ mod suite {
     }
 
     /// One answer at a time needs no room among the pongs, whatever ports are full at the peer.
+    /// After an answer without memory the node probes, and nothing acknowledges that.
     #[test]
     fn pings_leave_room_for_the_answer_to_a_probe() -> Result {
         let bench = Bench::new(0)?;
         let connection = bench.connect()?;
         let mut counts = [(0, 0); 2];
-        for (first, count) in [1, 10_001].into_iter().zip(&mut counts) {
+        for ((first, probes), count) in [(1, 1), (10_001, 2)].into_iter().zip(&mut counts) {
             for sequence in first..first + 4200 {
                 receive(&connection, &ping(sequence))?;
             }
-            receive(&connection, &probe(first + 9000, 1))?;
-            receive(&connection, &probe(first + 9001, 1))?;
+            for number in 0..probes {
+                receive(&connection, &probe(first + 9000 + number, 1))?;
+            }
             *count = pongs(&bench);
             let ack = Header {
                 ack: bench.answer().ok_or(ENODEV)?.sequence,
                 ..Header::default()
             };
             receive(&connection, &ack)?;
-            eventually(|| connection.path.sent() == 0)?;
+            if probes == 1 {
+                eventually(|| connection.path.sent() == 0)?;
+            }
         }
+        eventually(|| connection.path.sent() < 4000)?;
         receive_full_map(&connection, &Header::congestion_update(0, 1, 0))?;
         receive(&connection, &probe(20_001, 1))?;
         let full = pongs(&bench);
         drop((connection, bench));
-        assert_eq!(counts, [(4098, 104), (8196, 208)]);
-        assert_eq!(full, (8197, 208));
+        assert_eq!(counts, [(4098, 103), (8196, 207)]);
+        assert_eq!(full, (8197, 207));
         Ok(())
     }
 
