@@ -103,12 +103,17 @@ impl Connection {
     /// # Context
     ///
     /// Process context, without a lock that is below `Node::connections`.
-    pub(crate) fn look_for_message(&self) -> bool {
+    pub(crate) fn look_for_message(self: &Arc<Self>) -> bool {
         let tx = self.path.tx.lock();
         let is_used = !is_unused(&tx, &self.path.rx.lock());
         drop(tx);
         if is_used {
+            let was_stranger = self.is_of_stranger();
             self.note_answer();
+            if was_stranger {
+                // The peer gets probes from now on.
+                self.check_paths();
+            }
         }
         is_used
     }

@@ -232,6 +232,7 @@ impl Connection {
     /// Process context.
     pub(super) fn check_paths_if_due(self: &Arc<Self>) {
         let is_due = self.path.rx.lock().negotiation.is_due(time::monotonic_ns());
+        let is_due = is_due && !self.is_of_stranger();
         let set = self.paths.as_deref();
         let missing = set
             .filter(|set| !set.retires())
@@ -282,6 +283,10 @@ impl Connection {
         match &self.paths {
             Some(set) => self.update_set(set),
             None => self.end_restart_alone(),
+        }
+        // A probe would count as a message, which a stranger has to send first.
+        if self.is_of_stranger() {
+            return;
         }
         let probes = self.path.rx.lock().negotiation.check(time::monotonic_ns());
         if probes {

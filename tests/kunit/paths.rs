@@ -442,6 +442,7 @@ mod suite {
         let bench = Bench::with_paths(PathCount::Eight)?;
         let connection = bench.connect_for(Some(UserId::PEERS))?;
         let before = bench.node.strangers();
+        receive(&connection, &again(1))?;
         connection.look_for_message();
         negotiate(&bench, &connection, PathCount::Eight, 1..=2, 1)?;
         connection.look_for_message();
@@ -452,12 +453,32 @@ mod suite {
         Ok(())
     }
 
+    /// A probe counts as a message, and anybody can make this node have a connection.
+    #[test]
+    fn a_stranger_gets_no_probe_before_its_first_message() -> Result {
+        let bench = Bench::with_paths(PathCount::Eight)?;
+        let connection = bench.connect_for(Some(UserId::PEERS))?;
+        bench.queue.flush();
+        let is_used = connection.look_for_message();
+        let before = (is_used, bench.counted("send_probe"), bench.node.strangers());
+        receive(&connection, &again(1))?;
+        let is_used = connection.look_for_message();
+        bench.queue.flush();
+        let after = (is_used, bench.counted("send_probe"), bench.node.strangers());
+        drop(connection);
+        drop(bench);
+        assert_eq!(before, (false, 0, 1));
+        assert_eq!(after, (true, 1, 0));
+        Ok(())
+    }
+
     /// Another path is added with an answer, which may be read before the first message.
     #[test]
     fn a_path_from_before_the_first_message_is_of_no_stranger() -> Result {
         let bench = Bench::with_paths(PathCount::Two)?;
         let connection = bench.connect_for(Some(UserId::PEERS))?;
-        negotiate(&bench, &connection, PathCount::Two, 1..=2, 1)?;
+        receive(&connection, &answer(1, 1))?;
+        eventually(|| bench.path(&connection, 1).is_some())?;
         let other = bench.path(&connection, 1).ok_or(ENODEV)?;
         bench.queue.flush();
         let of_stranger = || [&connection, &other].map(|it| it.is_of_stranger());
