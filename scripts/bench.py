@@ -42,6 +42,8 @@ class Row:
     impls: the implementations that can do it.
     verbs: the perftest operation that measures it, if TOOL does not.
     mean: samples differ by the state that each finds, so their median is random; the mean counts.
+    varies: the scheduler decides about switches to the worker. Builds that differ in a few lines
+        differ by up to a tenth, so no count is committed.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Row:
     impls: tuple = ("c", "rust")
     verbs: perftest.Operation | None = None
     mean: bool = False
+    varies: bool = False
 
 
 def operation(name, what, *verbs, within=None):
@@ -61,6 +64,13 @@ def operation(name, what, *verbs, within=None):
     floor = f"verbs-{name}"
     return [Row(name, f"RDMA, {what}", floor=floor, within=within, impls=("rust",)),
             Row(floor, f"verbs, {what}", impls=("rust",), verbs=perftest.Operation(*verbs))]
+
+
+def over_tcp(name, what, within, varies=False):
+    """Returns two rows: messages over TCP, and the same bytes over plain TCP."""
+    floor = f"stream-{name}"
+    return [Row(floor, f"plain TCP, {what}"),
+            Row(f"tcp-{name}", f"TCP, {what}", floor=floor, within=within, varies=varies)]
 
 
 ROWS = [
@@ -77,6 +87,14 @@ ROWS = [
     Row("rxe-64k-rtt", "rxe 64 KiB round trip", 1_850_000),
     Row("rxe-64", "rxe 64 B one way, 64 in flight", 19_000),
     Row("rxe-8k", "rxe 8 KiB one way, 16 in flight", 120_000),
+    *over_tcp("64-rtt", "64 B round trip", 0.15, varies=True),
+    *over_tcp("4k-rtt", "4 KiB round trip", 0.15, varies=True),
+    *over_tcp("64k-rtt", "64 KiB round trip", 0.05),
+    *over_tcp("64", "64 B one way, 64 in flight", -0.10, varies=True),
+    *over_tcp("8k", "8 KiB one way, 16 in flight", 0.0),
+    *over_tcp("1m", "1 MiB one way", 0.03),
+    Row("tcp-setup", "first message to a new peer over TCP, ns", varies=True),
+    Row("tcp-memory", "memory of an idle connection over TCP, KiB"),
     Row("region-64k", "registration and end of 64 KiB, mean", impls=("rust",), mean=True),
     *operation("write-64k", "64 KiB written", "ib_write_bw", 64 << 10, 100, within=0.40),
     *operation("read-64k", "64 KiB read", "ib_read_bw", 64 << 10, 100, within=0.40),
@@ -99,6 +117,8 @@ MEANS = {x.name for x in ROWS if x.mean}
 DMA = {"lazy": hardware.TRANSLATED, "strict": hardware.STRICT, "bounced": hardware.BOUNCED}
 # Rows of --dma: those that a device takes part in.
 ON_DMA = [x.name for x in ROWS if x.name.startswith("rxe-")]
+# Rows that need the transport over TCP, and the network for it.
+ON_TCP = {x.name for x in ROWS if x.name.startswith(("tcp-", "stream-"))}
 
 
 def say(text):
@@ -131,8 +151,19 @@ class Run:
             self.kernel = cluster.must(m.run("uname -r")).out.strip()
             m.add_pair(mtu=hardware.COUNTED_MTU)
             m.add_peers(PEERS)
-            cluster.must(m.load())
-            self.rows(m)
+            mine = [x for x in self.args.rows if self.impl in x.impls]
+            others, tcp = ([x for x in mine if (x.name in ON_TCP) == on] for on in (False, True))
+            # The profile needs the module at one place.
+            if tcp and (self.args.profile or not others):
+                self.load_tcp(m)
+                self.rows(m, mine)
+            else:
+                cluster.must(m.load())
+                self.rows(m, others)
+                if tcp:
+                    cluster.must(m.unload())
+                    self.load_tcp(m)
+                    self.rows(m, tcp)
             if found := m.complaints() if self.impl == "rust" else []:
                 raise NodeError(f"the kernel log is not clean:\n{found[0]}")
             if self.args.profile:
@@ -151,8 +182,24 @@ class Run:
         m.module = self.args.ko or m.module
         return m
 
-    def rows(self, m):
-        mine = [x for x in self.args.rows if self.impl in x.impls]
+    def load_tcp(self, m):
+        """Loads RDS with TCP. Another namespace is the peer, at the end of a wire."""
+        macs = ["52:54:00:02:00:00", "52:54:00:02:00:01"]
+        ends = [("tcp0", "", 1), ("tcp1", "-n peer", 2)]
+        commands = ["set -e", "ip netns add peer",
+                    f"ip link add tcp0 address {macs[0]} type veth peer name tcp1 address {macs[1]} netns peer"]
+        for dev, space, host in ends:
+            commands.append(f"ip {space} link set {dev} up")
+            networks = range(PEERS + 1)
+            for i in networks:
+                commands += [f"ip {space} addr add 10.8.{i}.{host}/24 dev {dev}",
+                             f"ip {space} neigh replace 10.8.{i}.{3 - host} lladdr {macs[2 - host]} dev {dev} nud permanent"]
+        m.run("\n".join(commands))
+        cluster.must(m.load(options=["tcp=1"]))
+        if self.impl == "c":
+            m.run("modprobe rds_tcp")
+
+    def rows(self, m, mine):
         for row in mine:
             if row.verbs:
                 self.report(perftest.measure(m, row.name, row.verbs, self.args.quick))
@@ -199,7 +246,7 @@ def results(runs, base):
             continue
         took = [x and figure(x) for x in (c, rust)]
         goal = row.goal
-        if row.within and row.floor in figures:
+        if row.within is not None and row.floor in figures:
             goal = figures[row.floor] * (1 + row.within)
         found.append({
             "row": row.name, "what": row.what, "unit": (c or rust)["unit"], "c": c, "rust": rust,
@@ -220,9 +267,9 @@ def read_base(path):
 def counts(found):
     """Returns {row: cost with this module}, in the form of tests/vm/counts.json.
 
-    Rows that have nothing to do with RDS are left out."""
-    floors = {x.floor for x in ROWS} | {"empty-call"}
-    return {x["row"]: figure(x["rust"]) for x in found if x["rust"] and x["row"] not in floors}
+    Rows that have nothing to do with RDS are left out, and those that vary."""
+    without = {x.floor for x in ROWS} | {x.name for x in ROWS if x.varies} | {"empty-call"}
+    return {x["row"]: figure(x["rust"]) for x in found if x["rust"] and x["row"] not in without}
 
 
 def grown(measured, base):

@@ -2,6 +2,7 @@
 //! The command line.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use clap::Parser;
 
@@ -44,7 +45,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "10.9.0.2")]
     pub(crate) remote: Ipv4Addr,
 
-    /// Number of address pairs for new connections, which follow --local and --remote
+    /// Network namespace of the other end of connections over TCP
+    #[arg(long, value_name = "PATH", default_value = "/run/netns/peer")]
+    pub(crate) netns: PathBuf,
+
+    /// Address of one end of connections over TCP, in this namespace
+    #[arg(long, value_name = "ADDRESS", default_value = "10.8.0.1")]
+    pub(crate) tcp_local: Ipv4Addr,
+
+    /// Address of the other end, in that namespace
+    #[arg(long, value_name = "ADDRESS", default_value = "10.8.0.2")]
+    pub(crate) tcp_remote: Ipv4Addr,
+
+    /// Number of address pairs for new connections, which follow --local and --remote, or
+    /// --tcp-local and --tcp-remote
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) peers: u8,
 

@@ -16,6 +16,7 @@ mod operations;
 mod peers;
 mod rows;
 mod scaling;
+mod tcp;
 mod traffic;
 
 use std::io::Write;

@@ -10,6 +10,7 @@ use rds_socket::{Direction, RdsSocket};
 use crate::args::Args;
 use crate::measure::{Effort, Report, Samples, Unit};
 use crate::peers::{self, Peers};
+use crate::tcp::{self, Namespaces, StreamPair};
 use crate::traffic::{self, RdsPair, UnixPair};
 use crate::{bind, floor, operations};
 
@@ -53,6 +54,20 @@ rows! {
     RoundTrip64k => "rxe-64k-rtt",
     OneWay64 => "rxe-64",
     OneWay8k => "rxe-8k",
+    StreamRoundTrip64 => "stream-64-rtt",
+    StreamRoundTrip4k => "stream-4k-rtt",
+    StreamRoundTrip64k => "stream-64k-rtt",
+    StreamOneWay64 => "stream-64",
+    StreamOneWay8k => "stream-8k",
+    StreamOneWay1m => "stream-1m",
+    TcpRoundTrip64 => "tcp-64-rtt",
+    TcpRoundTrip4k => "tcp-4k-rtt",
+    TcpRoundTrip64k => "tcp-64k-rtt",
+    TcpOneWay64 => "tcp-64",
+    TcpOneWay8k => "tcp-8k",
+    TcpOneWay1m => "tcp-1m",
+    TcpSetup => "tcp-setup",
+    TcpMemory => "tcp-memory",
     Region64k => "region-64k",
     Write64k => "write-64k",
     Read64k => "read-64k",
@@ -81,8 +96,8 @@ impl Row {
 
     fn unit(self) -> Unit {
         match self {
-            Row::Setup => Unit::Nanoseconds,
-            Row::Memory => Unit::Kibibytes,
+            Row::Setup | Row::TcpSetup => Unit::Nanoseconds,
+            Row::Memory | Row::TcpMemory => Unit::Kibibytes,
             _ => Unit::Instructions,
         }
     }
@@ -91,9 +106,13 @@ impl Row {
         let (warm_up, samples) = match self {
             Row::Write1m | Row::Read1m => (3, 20),
             Row::RoundTrip64k | Row::Write64k | Row::Read64k => (20, 100),
+            Row::StreamRoundTrip64k | Row::TcpRoundTrip64k => (20, 100),
+            Row::StreamOneWay1m | Row::TcpOneWay1m => (10, 50),
             Row::FetchAdd => (20, 200),
             Row::BindLast => (20, 100),
-            Row::RoundTrip4k => (100, 500),
+            Row::RoundTrip4k | Row::StreamRoundTrip4k | Row::TcpRoundTrip4k => (100, 500),
+            Row::StreamOneWay64 | Row::StreamOneWay8k => (10, 100),
+            Row::TcpOneWay64 | Row::TcpOneWay8k => (10, 100),
             Row::OneWay64 | Row::OneWay8k | Row::LoopOneWay | Row::UnixOneWay => (10, 100),
             _ => (200, 1000),
         };
@@ -105,6 +124,7 @@ impl Row {
 pub(crate) struct Bench<'a> {
     args: &'a Args,
     peers: Option<Peers>,
+    tcp_peers: Option<Peers>,
     /// Bound sockets, for the rows that need many.
     bound: Vec<RdsSocket>,
 }
@@ -114,6 +134,7 @@ impl<'a> Bench<'a> {
         Bench {
             args,
             peers: None,
+            tcp_peers: None,
             bound: Vec::new(),
         }
     }
@@ -154,6 +175,20 @@ impl<'a> Bench<'a> {
             Row::RoundTrip64k => traffic::round_trips(&self.pair()?, KIB_64, effort),
             Row::OneWay64 => traffic::one_way(&self.pair()?, 64, 64, effort),
             Row::OneWay8k => traffic::one_way(&self.pair()?, 8192, 16, effort),
+            Row::StreamRoundTrip64 => traffic::round_trips(&self.stream()?, 64, effort),
+            Row::StreamRoundTrip4k => traffic::round_trips(&self.stream()?, 4096, effort),
+            Row::StreamRoundTrip64k => traffic::round_trips(&self.stream()?, KIB_64, effort),
+            Row::StreamOneWay64 => traffic::one_way(&self.stream()?, 64, 64, effort),
+            Row::StreamOneWay8k => traffic::one_way(&self.stream()?, 8192, 16, effort),
+            Row::StreamOneWay1m => traffic::one_way(&self.stream()?, MIB, 1, effort),
+            Row::TcpRoundTrip64 => traffic::round_trips(&self.tcp()?, 64, effort),
+            Row::TcpRoundTrip4k => traffic::round_trips(&self.tcp()?, 4096, effort),
+            Row::TcpRoundTrip64k => traffic::round_trips(&self.tcp()?, KIB_64, effort),
+            Row::TcpOneWay64 => traffic::one_way(&self.tcp()?, 64, 64, effort),
+            Row::TcpOneWay8k => traffic::one_way(&self.tcp()?, 8192, 16, effort),
+            Row::TcpOneWay1m => traffic::one_way(&self.tcp()?, MIB, 1, effort),
+            Row::TcpSetup => Ok(self.tcp_peers()?.setup()),
+            Row::TcpMemory => Ok(self.tcp_peers()?.memory()),
             Row::Region64k => operations::regions(&self.pair()?, KIB_64, effort),
             Row::Write64k => self.transfers(Direction::Write, KIB_64, effort),
             Row::Read64k => self.transfers(Direction::Read, KIB_64, effort),
@@ -206,14 +241,46 @@ impl<'a> Bench<'a> {
         RdsPair::new(self.local(), (self.args.remote, 0).into())
     }
 
+    fn tcp_ends(&self) -> [Ipv4Addr; 2] {
+        [self.args.tcp_local, self.args.tcp_remote]
+    }
+
+    fn stream(&self) -> Result<StreamPair> {
+        StreamPair::new(&Namespaces::open(&self.args.netns)?, self.tcp_ends())
+    }
+
+    fn tcp(&self) -> Result<RdsPair> {
+        tcp::rds_pair(&Namespaces::open(&self.args.netns)?, self.tcp_ends())
+    }
+
+    /// Returns connections over TCP to new peers, which the first call makes.
+    fn tcp_peers(&mut self) -> Result<&Peers> {
+        if self.tcp_peers.is_none() {
+            self.tcp()?.connect()?;
+            let spaces = Namespaces::open(&self.args.netns)?;
+            let pairs = (1..=self.peer_count())
+                .map(|i| tcp::rds_pair(&spaces, self.tcp_ends().map(|addr| peers::beside(addr, i))))
+                .collect::<Result<Vec<_>>>()?;
+            self.tcp_peers = Some(peers::connect(&pairs)?);
+        }
+        self.tcp_peers.as_ref().context("no peers over TCP")
+    }
+
+    fn peer_count(&self) -> u8 {
+        if self.args.quick {
+            2
+        } else {
+            self.args.peers
+        }
+    }
+
     /// Returns connections to new peers, which the first call makes.
     fn peers(&mut self) -> Result<&Peers> {
         if self.peers.is_none() {
             // One-time costs of a device are not part of a connection.
             self.pair()?.connect()?;
-            let count = if self.args.quick { 2 } else { self.args.peers };
             let (local, remote) = (self.args.local, self.args.remote);
-            let pairs = (1..=count)
+            let pairs = (1..=self.peer_count())
                 .map(|i| [local, remote].map(|addr| (peers::beside(addr, i), 0).into()))
                 .map(|ends| RdsPair::with_tos(ends, 0))
                 .collect::<Result<Vec<_>>>()?;

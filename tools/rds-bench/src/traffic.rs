@@ -24,6 +24,16 @@ pub(crate) trait Pair {
     type Socket: AsFd;
 
     fn ends(&self) -> &[Self::Socket; 2];
+
+    /// Sends a message from an end: all of it, or nothing.
+    fn send(&self, from: usize, payload: &[u8]) -> rustix::io::Result<()> {
+        send(&self.ends()[from], payload, SendFlags::empty()).map(drop)
+    }
+
+    /// Receives a message at an end. Returns its length.
+    fn receive(&self, at: usize, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        recv(&self.ends()[at], buffer, RecvFlags::empty()).map(|(len, _)| len)
+    }
 }
 
 /// Two RDS sockets of this process.
@@ -40,11 +50,16 @@ impl RdsPair {
         if tos != 0 {
             sockets.iter().try_for_each(|socket| socket.set_tos(tos))?;
         }
+        Self::of_sockets(sockets, BUFFER)
+    }
+
+    /// Makes two bound sockets each other's peers, with buffers of `room` bytes.
+    pub(crate) fn of_sockets(sockets: [RdsSocket; 2], room: usize) -> Result<Self> {
         connect(&sockets[0], &sockets[1].local_addr()?)?;
         connect(&sockets[1], &sockets[0].local_addr()?)?;
         for socket in &sockets {
-            socket.set_send_limit(BUFFER)?;
-            socket.set_receive_limit(BUFFER)?;
+            socket.set_send_limit(room)?;
+            socket.set_receive_limit(room)?;
         }
         Ok(RdsPair(sockets))
     }
@@ -154,8 +169,8 @@ fn transfer(pair: &impl Pair, from: usize, payload: &[u8], buffer: &mut [u8]) ->
 /// Sends a message; waits while the kernel has no room for it.
 fn send_all(pair: &impl Pair, from: usize, payload: &[u8]) -> Result<()> {
     loop {
-        match send(&pair.ends()[from], payload, SendFlags::empty()) {
-            Ok(_) => return Ok(()),
+        match pair.send(from, payload) {
+            Ok(()) => return Ok(()),
             Err(Errno::AGAIN) => wait(&pair.ends()[from], PollFd::WRITABLE)?,
             Err(e) => return Err(e).context("cannot send"),
         }
@@ -164,9 +179,9 @@ fn send_all(pair: &impl Pair, from: usize, payload: &[u8]) -> Result<()> {
 
 /// Receives a message, which must have `size` bytes; returns false if there is none.
 fn receive_now(pair: &impl Pair, at: usize, size: usize, buffer: &mut [u8]) -> Result<bool> {
-    match recv(&pair.ends()[at], &mut *buffer, RecvFlags::empty()) {
-        Ok((len, _)) if len == size => Ok(true),
-        Ok((len, _)) => bail!("received {len} bytes of {size}"),
+    match pair.receive(at, buffer) {
+        Ok(len) if len == size => Ok(true),
+        Ok(len) => bail!("received {len} bytes of {size}"),
         Err(Errno::AGAIN) => Ok(false),
         Err(e) => Err(e).context("cannot receive"),
     }
