@@ -105,7 +105,8 @@ def test_one_path_is_cut(pair, tools, guest, flavor, paths, lower):
                              count=messages(flavor, 500), sockets=16)
         lost = lose_filtered(pair[0], pair[0].netdevs[WIRE], f"u32 match ip {way} {port} 0xffff flowid 1:3")
         try:
-            wait_until(lambda: ups()[0][index] > before[0][index], ups)
+            # Up to three times that until the path is given up, and then it connects again.
+            wait_until(lambda: ups()[0][index] > before[0][index], ups, timeout=180)
             assert lost()
         finally:
             pair[0].run(f"tc qdisc del dev {pair[0].netdevs[WIRE]} root")
