@@ -395,6 +395,16 @@ int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kve
 	return sent;
 }
 
+/* Checks without the lock whether a receive would find anything. An event follows what comes
+ * later.
+ */
+static bool may_receive(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_receive_queue) || READ_ONCE(sk->sk_backlog.tail) ||
+	       READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_shutdown) ||
+	       inet_sk_state_load(sk) != TCP_ESTABLISHED;
+}
+
 /**
  * rds_rust_tcp_recv() - receive without waiting
  * @sock: connected socket
@@ -409,6 +419,8 @@ int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek)
 	struct kvec vec = { .iov_base = to, .iov_len = len };
 	struct msghdr msg = {};
 
+	if (!may_receive(sock->sk))
+		return -EAGAIN;
 	return kernel_recvmsg(sock, &msg, &vec, 1, len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
 }
 
