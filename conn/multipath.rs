@@ -89,18 +89,23 @@ impl Connection {
     /// # Errors
     ///
     /// Those of [`Self::send`].
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
     pub(crate) fn send_by_port(
         self: &Arc<Self>,
         mut message: Item<Message>,
     ) -> Result<(), Item<Message>> {
         let Some(set) = &self.paths else {
-            return self.send(message);
+            let sent = self.try_send_of_program(message);
+            return sent.map_err(NotQueued::into_message);
         };
         message.place = Some(set.place(message.sport));
         loop {
             let path = message.place.as_ref().map_or(0, MessagePlace::path);
             if path == 0 {
-                match self.try_send(message) {
+                match self.try_send_of_program(message) {
                     Ok(()) => return Ok(()),
                     Err(NotQueued::Elsewhere(back)) => message = back,
                     Err(NotQueued::Ended(mut back)) => {
@@ -112,7 +117,7 @@ impl Connection {
                 continue;
             }
             message = match set.get(path) {
-                Some(other) => match other.try_send(message) {
+                Some(other) => match other.try_send_of_program(message) {
                     Ok(()) => return Ok(()),
                     Err(back) => {
                         // A path that has ended leaves the set under the lock of the table.

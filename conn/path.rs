@@ -100,6 +100,9 @@ pub(crate) struct TxQueue {
     /// The last transmission ended before all that it could do, because it had ended many
     /// operations. The others wait for the next one.
     pub(crate) is_cut_short: bool,
+    /// The caller sends what a stream has staged, by [`Link::push`]. Set within one hold of the
+    /// lock.
+    pub(crate) caller_pushes: bool,
     /// Maximum number of operations that one transmission has ended.
     #[cfg(rds_kunit)]
     pub(crate) most_ended: u32,
@@ -125,6 +128,7 @@ impl TxQueue {
             sent: Fifo::new(),
             finished: Fifo::new(),
             is_cut_short: false,
+            caller_pushes: false,
             #[cfg(rds_kunit)]
             most_ended: 0,
             last_operation: None,

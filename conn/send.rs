@@ -80,18 +80,68 @@ impl Connection {
         let Some(tx) = self.path.tx.try_lock() else {
             return self.leave(message);
         };
-        if self.has_ended() {
-            return Err(NotQueued::Ended(message));
-        }
-        if !self.is_path_of(&message) {
-            return Err(NotQueued::Elsewhere(message));
-        }
+        let message = self.check_path(message)?;
         let up = tx.link.is_some();
         self.queue_and_unlock(tx, message);
         if !up {
             self.want();
         }
         Ok(())
+    }
+
+    /// Queues a message of a program as [`Self::try_send`] does. A stream to which the peer owes no
+    /// acknowledgement sends it before this returns. Otherwise its work sends several at a time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::try_send`].
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    #[inline]
+    pub(super) fn try_send_of_program(
+        self: &Arc<Self>,
+        message: Item<Message>,
+    ) -> Result<(), NotQueued> {
+        if !self.is_stream() || message.dport == PING_PORT {
+            return self.try_send(message);
+        }
+        let Some(mut tx) = self.path.tx.try_lock() else {
+            return self.leave(message);
+        };
+        let message = self.check_path(message)?;
+        let Some(link) = tx.link.clone() else {
+            self.queue_and_unlock(tx, message);
+            self.want();
+            return Ok(());
+        };
+        let is_idle = tx.queue.sent.is_empty() && tx.queue.unsent.is_empty();
+        tx.queue.caller_pushes = is_idle;
+        self.queue_and_unlock(tx, message);
+        if is_idle && !link.push() {
+            // The teardown of the link takes this lock, so nothing is queued after it.
+            if let Some(link) = &self.path.tx.lock().link {
+                link.push_later();
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a message can be queued on this path, whose send side is locked.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::try_send`].
+    #[inline]
+    fn check_path(&self, message: Item<Message>) -> Result<Item<Message>, NotQueued> {
+        if self.has_ended() {
+            return Err(NotQueued::Ended(message));
+        }
+        if !self.is_path_of(&message) {
+            return Err(NotQueued::Elsewhere(message));
+        }
+        Ok(message)
     }
 
     /// Queues a message and posts as much as possible.
@@ -203,6 +253,8 @@ impl Connection {
     #[cold]
     fn transmit_again(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>, token: Holding) {
         let mut left = Some(token);
+        // The caller may lose its CPU before it pushes, and others have not asked for that.
+        tx.queue.caller_pushes = false;
         for _ in 0..ROUNDS {
             let Some(token) = left else {
                 break;
@@ -233,6 +285,7 @@ impl Connection {
 
     /// Releases the lock, then drops finished messages.
     fn unlock(self: &Arc<Self>, mut tx: SpinLockBhGuard<'_, Tx>) {
+        tx.queue.caller_pushes = false;
         if tx.queue.finished.is_empty() {
             return;
         }

@@ -261,6 +261,23 @@ pub(crate) trait Link: Send + Sync {
     /// Process context, without a spinlock. Sleeps.
     fn await_answers(&self) {}
 
+    /// Sends what a stream has staged in transmissions with [`TxQueue::caller_pushes`]. Returns
+    /// `false` if another context uses the stream. Then [`Self::push_later`] is due.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    fn push(&self) -> bool {
+        true
+    }
+
+    /// Has the work of the stream send what is staged.
+    ///
+    /// # Context
+    ///
+    /// Any context, with the send side of the path locked and this link in place.
+    fn push_later(&self) {}
+
     /// Posts what waits in the queue, as far as there is room. Nothing if the endpoint has ended.
     ///
     /// # Context

@@ -3,7 +3,8 @@
 //! The socket of an endpoint, and its work.
 //!
 //! Events of the socket, and frames of the connection, queue the work. It receives, sends, and
-//! notes what TCP has acknowledged. Its lock also keeps the work away from the teardown.
+//! notes what TCP has acknowledged. A program may send without the work, see [`TcpContext::push`].
+//! The lock of the work also keeps it away from the teardown.
 
 use super::{
     counters::TcpCounter,
@@ -276,6 +277,43 @@ impl TcpContext {
         Ok(())
     }
 
+    /// Sends what the caller has staged. Returns `false` if another context has the socket now.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    pub(super) fn push(self: &Arc<Self>) -> bool {
+        let Some(mut io) = self.io.try_lock() else {
+            return false;
+        };
+        if !without_io(|| self.send_staged(&mut io)) {
+            // With the lock held, as in `serve`.
+            self.queue();
+        }
+        true
+    }
+
+    /// Sends what is staged, a batch at most: others may stage more meanwhile, and wait for the
+    /// socket. Returns `false` if the work has more to do.
+    fn send_staged(&self, io: &mut Io) -> bool {
+        let Some(socket) = io.socket.as_ref().filter(|_| !self.progress.has_ended()) else {
+            // The next endpoint sends it.
+            return true;
+        };
+        if !io.has_message || io.reader.acked_by == AckedBy::Unknown {
+            // The work notes what the first messages show.
+            return false;
+        }
+        let counters = &self.transport.counters;
+        let sent = io
+            .writer
+            .run(socket, &self.connection, &self.stage, counters, 1);
+        self.look_for_acks(io);
+        // A transmission sets them with the stage locked, so none is missed here.
+        let waits = self.blocked.load(Relaxed) || self.wanted.load(Relaxed) != 0;
+        matches!(sent, Ok(Written::All | Written::Blocked)) && !waits
+    }
+
     /// Does what there is to do for the socket. May sleep.
     fn serve(self: &Arc<Self>) {
         let mut guard = self.io.lock();
@@ -329,9 +367,14 @@ impl TcpContext {
                 }
             };
         }
-        let sent = io.writer.run(socket, connection, &self.stage, counters);
+        let writer = &mut io.writer;
+        let sent = writer.run(socket, connection, &self.stage, counters, usize::MAX);
         self.look_for_acks(io);
-        let goes_on = matches!(sent, Ok(Written::Unacknowledged)) && io.writer.has_room();
+        let goes_on = match sent {
+            Ok(Written::Unacknowledged) => io.writer.has_room(),
+            Ok(Written::Batches) => true,
+            _ => false,
+        };
         // Without room or memory, a transmission would only queue this work again.
         let has_room = self.stage.lock().room() > 0;
         if has_memory && has_room && self.blocked.xchg(false, Full) {
@@ -348,7 +391,7 @@ impl TcpContext {
         }
         match sent {
             // An event queues the work again.
-            Ok(Written::All | Written::Blocked | Written::Unacknowledged) => {}
+            Ok(Written::All | Written::Blocked | Written::Unacknowledged | Written::Batches) => {}
             Ok(Written::NoMemory) => self.retry_later(RETRY_MS),
             Err(error) => {
                 connection.note_failure("send", error);

@@ -2,7 +2,8 @@
 
 //! The link of an established endpoint, and how a connection transmits on it.
 //!
-//! Frames go to the stage of the endpoint's context, whose work sends them.
+//! Frames go to the stage of the endpoint's context. Its work sends them, or the program that has
+//! sent a message while nothing was on the way.
 
 use super::{
     context::{
@@ -57,7 +58,7 @@ use kernel::{
     }, //
 };
 
-/// Frames in the stage that another one may wait for, because the work takes them soon.
+/// Frames in the stage that another one may wait for, because they are taken soon.
 const REPORT_EVERY: u32 = 16;
 
 /// The link of an established endpoint.
@@ -135,11 +136,21 @@ impl Link for TcpLink {
         self.0.lose();
     }
 
+    fn push(&self) -> bool {
+        self.0.push()
+    }
+
+    fn push_later(&self) {
+        self.0.queue();
+    }
+
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
         let context = &self.0;
+        let caller_pushes = queue.caller_pushes;
         let sink = || StagedFrames {
             context,
             stage: context.stage.lock(),
+            caller_pushes,
         };
         match xmit::transmit(connection, queue, sink) {
             Ok(()) => {}
@@ -159,6 +170,7 @@ impl Link for TcpLink {
 struct StagedFrames<'a> {
     context: &'a Arc<TcpContext>,
     stage: SpinLockBhGuard<'a, FrameStage>,
+    caller_pushes: bool,
 }
 
 impl FrameSink for StagedFrames<'_> {
@@ -217,7 +229,9 @@ impl FrameSink for StagedFrames<'_> {
     }
 
     fn flush(self) -> Result {
-        self.context.queue();
+        if !self.caller_pushes {
+            self.context.queue();
+        }
         Ok(())
     }
 }

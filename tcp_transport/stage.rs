@@ -3,7 +3,8 @@
 //! Frames that wait for the socket of an endpoint.
 //!
 //! A connection transmits with a spinlock held, under which no socket can be used. So its frames
-//! are staged, and the work of the endpoint sends them. A full stage makes the connection wait.
+//! are staged, and the work of the endpoint, or a program, sends them. A full stage makes the
+//! connection wait.
 
 use crate::{
     kapi::rdma::SendItem,

@@ -4,9 +4,9 @@
 //!
 //! # Operation
 //!
-//! The work of the endpoint takes frames from the stage, a batch at a time, and sends a batch with
-//! one call. TCP may take a part of it; a later call sends the rest. A mark notes where each
-//! message ends in the stream, until TCP has acknowledged that byte.
+//! The work of the endpoint, or a program, takes frames from the stage, a batch at a time, and
+//! sends a batch with one call. TCP may take a part of it; a later call sends the rest. A mark
+//! notes where each message ends in the stream, until TCP has acknowledged that byte.
 //!
 //! # Ownership
 //!
@@ -82,6 +82,8 @@ pub(super) enum Written {
     NoMemory,
     /// TCP has to acknowledge messages first.
     Unacknowledged,
+    /// TCP has as many batches as the caller sends. There may be more.
+    Batches,
 }
 
 impl Writer {
@@ -146,7 +148,7 @@ impl Writer {
         !self.marks.is_empty()
     }
 
-    /// Sends what is staged. May sleep.
+    /// Sends what is staged, at most `batches` new batches. May sleep.
     ///
     /// # Errors
     ///
@@ -157,12 +159,17 @@ impl Writer {
         connection: &Connection,
         stage: &SpinLockBh<FrameStage>,
         counters: &TcpCounters,
+        mut batches: usize,
     ) -> Result<Written> {
         let mut has_retried = false;
         loop {
             if self.at >= self.batch.len() {
                 self.batch.clear();
                 self.at = 0;
+                if batches == 0 && stage.lock().count() > 0 {
+                    return Ok(Written::Batches);
+                }
+                batches = batches.saturating_sub(1);
                 if !self.has_room() {
                     return Ok(Written::Unacknowledged);
                 }

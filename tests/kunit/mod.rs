@@ -28,6 +28,7 @@ mod paths_to_c;
 mod pool_dma;
 mod pool_sizes;
 mod print;
+mod push;
 mod quota;
 mod rdma;
 mod recv_pool;

@@ -235,6 +235,12 @@ impl Bench {
             answer <- new_spinlock_bh!(None, "rds_kunit_answer"),
             ends <- new_spinlock_bh!(<[Ends; PATHS]>::default(), "rds_kunit_ends"),
             is_slow: Atomic::new(false),
+            pushed: Atomic::new(0),
+            pushed_later: Atomic::new(0),
+            left_to_caller: Atomic::new(0),
+            transmissions: Atomic::new(0),
+            is_busy: Atomic::new(false),
+            asks <- new_spinlock_bh!(None, "rds_kunit_asks"),
         });
         let wire = Arc::pin_init(wire, GFP_KERNEL)?;
         wire.set_most(most);
@@ -417,6 +423,16 @@ pub(crate) struct Wire {
     answer: SpinLockBh<Option<Header>>,
     /// New endpoints are not established.
     pub(crate) is_slow: Atomic<bool>,
+    pushed: Atomic<u32>,
+    pushed_later: Atomic<u32>,
+    /// Transmissions whose caller pushes.
+    pub(crate) left_to_caller: Atomic<u32>,
+    pub(crate) transmissions: Atomic<u32>,
+    /// Another context uses each stream.
+    pub(crate) is_busy: Atomic<bool>,
+    /// Path for which another context asks for a transmission during the next one.
+    #[pin]
+    pub(crate) asks: SpinLockBh<Option<Arc<Connection>>>,
     /// Endpoints of each path.
     #[pin]
     ends: SpinLockBh<[Ends; PATHS]>,
@@ -433,6 +449,11 @@ struct Ends {
 }
 
 impl Wire {
+    /// Returns the numbers of calls of `push` and `push_later`.
+    pub(crate) fn pushes(&self) -> (u32, u32) {
+        (self.pushed.load(Relaxed), self.pushed_later.load(Relaxed))
+    }
+
     /// Sets the most paths of a new connection.
     pub(crate) fn set_most(&self, most: PathCount) {
         self.most.store(most.number().into(), Relaxed);
@@ -492,7 +513,24 @@ impl Endpoint for SlowEnd {
 }
 
 impl PlainLink for Wire {
+    fn push(&self) -> bool {
+        self.pushed.fetch_add(1, Relaxed);
+        !self.is_busy.load(Relaxed)
+    }
+
+    fn push_later(&self) {
+        self.pushed_later.fetch_add(1, Relaxed);
+    }
+
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
+        let asks = self.asks.lock().take();
+        if let Some(path) = asks {
+            path.resume();
+        }
+        self.transmissions.fetch_add(1, Relaxed);
+        if queue.caller_pushes {
+            self.left_to_caller.fetch_add(1, Relaxed);
+        }
         let frames = || WireFrames(self, connection.key.path);
         if xmit::transmit(connection, queue, frames).is_err() {
             connection.note_failure("frame", EIO);

@@ -112,6 +112,14 @@ pub(crate) trait PlainLink: Send + Sync {
 
     /// Takes messages of the queue.
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue);
+
+    /// Does the same as [`Link::push`].
+    fn push(&self) -> bool {
+        true
+    }
+
+    /// Does the same as [`Link::push_later`].
+    fn push_later(&self) {}
 }
 
 impl<T: PlainLink> Link for T {
@@ -139,6 +147,14 @@ impl<T: PlainLink> Link for T {
 
     fn transmit(&self, connection: &Connection, queue: &mut TxQueue) {
         PlainLink::transmit(self, connection, queue);
+    }
+
+    fn push(&self) -> bool {
+        PlainLink::push(self)
+    }
+
+    fn push_later(&self) {
+        PlainLink::push_later(self);
     }
 }
 
