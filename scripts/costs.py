@@ -4,6 +4,14 @@
 A cost is processor time. It depends on the computer and on its load, by a factor that most tests
 have in common: the pace of a run. The tests themselves measure it. Growth is the rest: functions
 that cost more than the pace explains, and new ones.
+
+The cases of a part have no committed total. They are compared with the sum of their own committed
+costs. The first and the last case of a job are left out, as they pay for its boot and its search
+for leaks. Growth of a part by 5 % cannot be judged. In three runs of the same code on a loaded
+computer most functions cost 0.8 to 1.6 times the pace. One in ten cost over twice as much. With
+such costs the sum of a third of the tests is 1.03 to 1.33 times its pace. An eighth of those on the
+debug kernel costs 0.9 to 1.5 times. So growth of a part is reported, and fails only if it is gross
+and the part has enough functions.
 """
 
 import math
@@ -18,6 +26,12 @@ from jobs import function_of
 ERRORS = 1.5
 # With normal samples, their standard deviation is this times the median distance from the median.
 DEVIATION = 1.48
+# The largest accepted growth of a whole run and of a part, and the largest uncertainty of a
+# comparison.
+MOST_GROWTH, MOST_GROWTH_OF_PART, MOST_DOUBT = 1.05, 1.5, 0.1
+# A part with fewer functions of equal weight is not judged. The parts of continuous integration
+# have some 80 on the release kernel, and 7 on the debug kernel.
+ENOUGH_FUNCTIONS = 30
 
 
 @dataclass(frozen=True)
@@ -27,11 +41,13 @@ class Growth:
     pace: the cost of a typical function in relation to the committed one
     factor: growth of the total at this pace
     doubt: the uncertainty of the factor
+    functions: number of functions of equal weight that are as certain
     """
 
     pace: float
     factor: float
     doubt: float
+    functions: float
 
 
 def summary(seconds, whole=True):
@@ -87,7 +103,41 @@ def growth(jobs, committed, committed_total):
         pace=pace,
         factor=total(seconds) / (pace * committed_total),
         doubt=ERRORS * math.hypot(apart / root(samples), between / root(of_jobs)) / pace,
+        functions=root(samples) ** 2,
     )
+
+
+def part_of(jobs, committed):
+    """Returns the cases of all jobs that can be compared with the sum of their committed costs,
+    and this sum."""
+    inner = [
+        {name: cost for name, cost in list(job.items())[1:-1] if committed.get(function_of(name))}
+        for job in jobs
+    ]
+    expected = sum(committed[function_of(name)] for job in inner for name in job)
+    return [job for job in inner if job], expected
+
+
+def verdict(jobs, committed, committed_total=None):
+    """Returns a report about the growth of a kernel's tests, and whether it is accepted.
+
+    That is None if it cannot be judged. committed_total: None for a part; see growth()."""
+    compared, expected = jobs, committed_total
+    if not committed_total:
+        compared, expected = part_of(jobs, committed)
+    found = growth(compared, committed, expected)
+    if not found:
+        return f"{total(joined(jobs)):.0f} processor seconds; no cost is committed", None
+    told = f"{found.factor:.3f} times the committed costs, at {found.pace:.2f} times their pace"
+    most = MOST_GROWTH + found.doubt
+    if not committed_total:
+        most = MOST_GROWTH_OF_PART
+        told = f"{told}, in a part of {expected:.0f} processor seconds"
+    if found.doubt > MOST_DOUBT:
+        return f"{told}, give or take {found.doubt:.0%}: no measure", None
+    if not committed_total and found.functions < ENOUGH_FUNCTIONS:
+        return f"{told} and {found.functions:.0f} functions: no measure", None
+    return f"{told}; at most {most:.3f}", found.factor <= most
 
 
 def samples_of(seconds, committed):

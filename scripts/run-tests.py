@@ -52,8 +52,6 @@ COUNTED = (
 )
 # Processor seconds of a boot, of all suites, and on the debug kernel of the leak scan.
 KUNIT_SECONDS = {"release": 30, "debug": 120}
-# The largest accepted growth of costs, and the largest uncertainty of a comparison.
-MOST_GROWTH, MOST_DOUBT = 1.05, 0.1
 # Seconds in which repetitions of a failed test begin, and the time limit of each.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
@@ -355,38 +353,27 @@ def write_costs(machines, whole):
         (ARTIFACTS / f"{name}.json").write_text(json.dumps(what, indent=1, sort_keys=True) + "\n")
 
 
-def check_costs(tally, seconds, committed, failed=False):
-    """Fails if the tests of a kernel cost over 5 % more than when the costs were committed.
+def check_costs(tally, seconds, committed, whole=True, failed=False):
+    """Reports how the costs of each kernel's tests have grown since costs were committed. Fails if
+    that is too much: see costs.verdict().
 
-    The limit is raised by the uncertainty of the comparison. There is no verdict for a kernel
-    without a committed total. Nor is there one if tests failed, as a test that waits in vain costs
-    its whole time limit. The same applies if the costs of the functions changed too differently.
+    A run that is not whole has no total. There is no measure if tests failed, as a test that waits
+    in vain costs its whole time limit.
 
     seconds: {kernel: see costs.growth()}; committed: costs.json."""
-    outcomes = {}
+    told, notes, passed = [], [], 0
     for flavor, of in seconds.items():
         known, total = committed.get(flavor, {}), committed.get("total", {}).get(flavor)
-        if failed:
-            say(f"{flavor} kernel: no measure of costs, because tests failed")
+        report, good = "no measure of costs, because tests failed", None
+        if not failed:
+            report, good = costs.verdict(of, known, total if whole else None)
+        if good is False:
+            told.append(f"{flavor} kernel: {report}: see costs.json in build/test-artifacts")
             continue
-        found = total and costs.growth(of, known, total)
-        if not found:
-            used = costs.total(costs.joined(of))
-            say(f"{flavor} kernel: {used:.0f} processor seconds; no total is committed")
-            continue
-        told = f"{found.factor:.3f} times the committed costs, at {found.pace:.2f} times their pace"
-        if found.doubt > MOST_DOUBT:
-            say(f"{flavor} kernel: {told}, give or take {found.doubt:.0%}: no measure")
-            continue
-        most = MOST_GROWTH + found.doubt
-        say(f"{flavor} kernel: {told}; at most {most:.3f}")
-        outcomes[f"cost on the {flavor} kernel"] = (
-            "passed"
-            if found.factor <= most
-            else f"failed: {told}, at most {most:.3f}: see costs.json in build/test-artifacts"
-        )
-    if outcomes:
-        tally.add_outcomes("costs of the tests in machines", outcomes)
+        notes.append(f"{flavor} kernel: {report}")
+        passed += good is True
+    if told or notes:
+        tally.add("costs of the tests in machines", passed, len(told), told, notes)
 
 
 def kunit(tally, flavor):
@@ -535,8 +522,7 @@ def main():
     machines.add_to(tally)
     whole = not (args.fast or args.long or any(n > 1 for _, n in parts(args).values()))
     write_costs(machines, whole)
-    if whole:
-        check_costs(tally, machines.seconds, jobs.Costs().known, machines.failed())
+    check_costs(tally, machines.seconds, jobs.Costs().known, whole, machines.failed())
     return 0 if tally.summary(machines.flaky()) else 1
 
 

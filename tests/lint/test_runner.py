@@ -15,7 +15,6 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-import costs  # noqa: E402
 import flakes  # noqa: E402
 import jobs  # noqa: E402
 import ktap  # noqa: E402
@@ -411,126 +410,6 @@ def test_shards():
     for text in ("0/4", "5/4", "x", "1"):
         with pytest.raises(run_tests.argparse.ArgumentTypeError):
             run_tests.shard(text)
-
-
-def committed(functions=40):
-    """Returns costs.json of a suite with two cases of each function, which cost 10 to 14
-    seconds."""
-    known = {f"test_{i}.py::t": 10.0 + i % 5 for i in range(functions)}
-    return {"release": known, "total": {"release": 2 * sum(known.values())}}
-
-
-def run_of(known, pace=lambda i: 1.0):
-    """Returns the costs of a run of the committed suite; pace: of the function of this number."""
-    functions = list(known["release"].items())
-    return {"release": [{f"vm/{name}[{j}]": [99, cost * pace(i)] for i, (name, cost)
-                         in list(enumerate(functions))[first::8] for j in range(2)} for first in range(8)]}
-
-
-def verdict(*arguments, **options):
-    """Returns the number of kernels whose tests cost too much, or None if none has a verdict."""
-    tally = run_tests.Tally()
-    run_tests.check_costs(tally, *arguments, **options)
-    return tally.suites[0][2] if tally.suites else None
-
-
-@pytest.mark.parametrize("load", [0.5, 1.0, 1.1, 1.3, 3.0])
-def test_load_is_no_growth(load):
-    """A slower or busier computer has another pace, from one function to the next, too."""
-    known = committed()
-    assert verdict(run_of(known, lambda _: load), known) == 0
-    assert verdict(run_of(known, lambda i: load * (0.8, 1.0, 1.1, 0.9, 1.2)[i % 5]), known) == 0
-
-
-@pytest.mark.parametrize("jobs_under_load", range(9))
-def test_load_of_a_part_of_the_run_is_no_growth(jobs_under_load):
-    """The load of some jobs, by another program, gives none or no verdict."""
-    known = committed()
-    # The jobs of run_of() have every eighth function.
-    assert not verdict(run_of(known, lambda i: 1.25 if i % 8 < jobs_under_load else 1), known)
-
-
-@pytest.mark.parametrize("load", [0.5, 1.0, 1.3])
-def test_growing_cost_fails(load):
-    """Functions that cost more, more cases and more functions are growth, at any load."""
-    known = committed()
-    known_total = known["total"]["release"]
-
-    def also(name, cost):
-        run = run_of(known, lambda _: load)
-        run["release"][0] |= {f"vm/{name}[new {i}]": [99, load * cost / 4] for i in range(4)}
-        return verdict(run, known)
-
-    for name in ("test_0.py::t", "test_new.py::t"):
-        assert [also(name, known_total * x) for x in (0.049, 0.051)] == [0, 1], name
-    # A tenth of the functions costs more.
-    slower = [verdict(run_of(known, lambda i: load * (x if i % 10 == 0 else 1)), known) for x in (1.5, 1.8)]
-    assert slower == [0, 1]
-
-
-def test_no_verdict(capsys):
-    """Without a total, after a failure, or if the functions' costs have little in common."""
-    known = committed()
-    run = run_of(known, lambda _: 2)
-    assert verdict(run, {"release": known["release"]}) is None
-    assert verdict({"debug": run["release"]}, known) is None
-    assert verdict(run, known, failed=True) is None
-    assert "no measure" not in capsys.readouterr().out.replace("no measure of costs", "")
-    assert verdict(run_of(known, lambda i: (0.3, 1, 1.7)[i % 3]), known) is None
-    assert "no measure" in capsys.readouterr().out
-
-
-def test_doubt_raises_the_limit():
-    """Growth of 6 % is none if the functions' costs spread."""
-    known = committed()
-    run = run_of(known)
-    run["release"][0]["vm/test_new.py::t"] = [99, 0.06 * known["total"]["release"]]
-    assert verdict(run, known) == 1
-    run = run_of(known, lambda i: (0.9, 1, 1.1)[i % 3])
-    run["release"][0]["vm/test_new.py::t"] = [99, 0.06 * known["total"]["release"]]
-    assert verdict(run, known) == 0
-
-
-def test_failure_has_no_cost():
-    """A run with a known flake, which passes, has no valid cost."""
-    machines = run_tests.Machines([])
-    machines.outcomes["suite"] = {"a": "passed"}
-    assert not machines.failed()
-    machines.notes["suite"] = ["FLAKY a: known as b"]
-    assert machines.failed()
-    machines.notes["suite"] = []
-    machines.outcomes["suite"]["b"] = "failed: c"
-    assert machines.failed()
-    machines.outcomes["suite"] = {}
-    machines.cut_short["suite"] = ["a did not run to its end"]
-    assert machines.failed()
-
-
-def test_costs():
-    cases = {"vm/test_a.py::a[1]": [9, 10], "vm/test_a.py::a[2]": [9, 20], "vm/test_b.py::b": [9, 5]}
-    functions = {"test_a.py::a": 15, "test_b.py::b": 5}
-    assert costs.summary({"debug": cases}) == {"debug": functions, "total": {"debug": 35}}
-    assert costs.summary({"debug": cases}, whole=False) == {"debug": functions}
-
-
-@pytest.mark.parametrize("whole, passed, totals", [(True, True, True), (True, False, False), (False, True, False)])
-def test_totals_of_whole_runs_only(whole, passed, totals, tmp_path, monkeypatch):
-    """make costs copies the costs of a whole run without failures, and refuses those of another."""
-    monkeypatch.setattr(run_tests, "ARTIFACTS", tmp_path / "build/test-artifacts")
-    run_tests.ARTIFACTS.mkdir(parents=True)
-    (tmp_path / "tests/vm").mkdir(parents=True)
-    machines = run_tests.Machines([])
-    machines.outcomes["suite"] = {"a": "passed" if passed else "failed: b"}
-    cases = {"vm/test_a.py::a": [9, 10]}
-    machines.seconds["debug"] = [cases]
-    run_tests.write_costs(machines, whole)
-    assert json.loads((run_tests.ARTIFACTS / "cases.json").read_text()) == {"debug": cases}
-    done = subprocess.run(["make", "-s", "-f", run_tests.TOP / "Makefile", "costs"], cwd=tmp_path,
-                          capture_output=True, text=True)
-    copied = tmp_path / "tests/vm/costs.json"
-    assert (done.returncode == 0) == copied.exists() == totals, done.stderr
-    assert ("no total of costs" in done.stderr) != totals
-    assert not totals or json.loads(copied.read_text()) == costs.summary({"debug": cases})
 
 
 @pytest.mark.parametrize("option, wanted", [
