@@ -18,33 +18,55 @@ GUEST = Path(__file__).with_name("guest")
 # Rows of defects that tests in other files cover.
 ELSEWHERE = {
     "h09": "test_sysctl.py::test_ranges",
+    "h20": "test_tcp_paths.py::test_one_path_is_cut",
     "h22": "test_links.py::test_a_device_comes_and_goes",
+    "h24": "test_tcp_netns.py::test_end_half_open[syn-recv]",
+    "h27": "test_tcp_netns.py::test_end_with_writers_of_settings",
+    "h28": "test_tcp_netns.py::test_both_of_two_end",
+    "h29": "test_tcp_netns.py::test_ping_both_ways",
     "h31": "test_rogue.py::test_many_requests",
     "h32": "test_links.py::test_a_link_flaps",
     "h36": "test_operations.py::test_device_with_masks",
     "h40": "test_faults.py::test_some_steps_of_a_connection",
+    "h41": "test_tcp_netns.py::test_end_with_writers_of_settings",
     "h42": "test_bugs.py::test_h42_no_ipv6",
+    "h47": "test_tcp_netns.py::test_end_half_open[established]",
     "h54": "test_operations.py::test_each_step",
     "h56": "test_operations.py::test_operations[transfers]",
+    "h58": "test_tcp_paths.py::test_sockets_use_several_paths",
+    "h61": "test_tcp_paths.py::test_unload_under_traffic",
     "h64": "test_fuzz.py::test_fuzz",
     "h65": "test_module.py::test_cycles",
     "h66": "test_operations.py::test_operations[removed]",
+    "h68": "test_tcp_netns.py::test_end_half_open[syn-sent]",
     "h71": "test_pair.py::test_many_sockets",
+    "h74": "test_tcp_paths.py::test_sockets_use_several_paths",
+    "h75": "test_tcp.py::test_resets_under_traffic",
     "h80": "test_reset.py::test_under_traffic",
+    "h82": "test_tcp_netns.py::test_loop",
     "h83": "test_operations.py::test_faults",
     "h84": "test_operations.py::test_faults",
     "h85": "test_rogue.py::test_requests",
+    "h87": "test_tcp.py::test_streams[mixed]",
     "h88": "test_pair.py::test_wire_cut",
     "h89": "test_operations.py::test_operations[transfers]",
     "h91": "test_rogue.py::test_cancelled",
     "h93": "test_rogue.py::test_cancelled",
     "h94": "test_abi.py::test_abi",
     "h95": "test_rogue.py::test_requests",
+    "h96": "test_tcp.py::test_strangers",
+    "h97": "test_tcp_netns.py::test_end_half_open[syn-recv]",
     "h98": "test_dead_peer.py::test_module_is_unloaded",
+    "l01": "test_tcp_memory.py::test_incomplete_messages_return_their_buffers",
+    "l06": "test_tcp.py::test_a_peer_that_has_room_does_not_wait",
+    "l07": "test_tcp_memory.py::test_accepting_finds_no_memory",
     "l08": "test_limits.py::test_strangers_are_collected",
     "l09": "test_rogue.py::test_pings",
+    "l10": "test_tcp_netns.py::test_end_half_open[established]",
     "l13": "test_node.py::test_no_port_left",
     "l15": "test_rogue.py::test_frames",
+    "l17": "test_tcp_netns.py::test_end_under_traffic",
+    "l18": "test_tcp_netns.py::test_end_under_traffic",
     "l20": "test_rogue.py::test_frames[harmless]",
     "l23": "test_operations.py::test_operations[limits]",
     "l26": "test_rogue.py::test_flood[unread]",
@@ -61,6 +83,7 @@ ELSEWHERE = {
     "l41": "test_operations.py::test_operations[removed]",
     "l42": "test_sysctl.py::test_work_requests",
     "l45": "test_operations.py::test_lost_registration",
+    "l51": "test_tcp_netns.py::test_namespace_of_a_user",
     "l53": "test_rogue.py::test_frames",
     "l54": "test_module.py::test_unload_leaves_nothing",
 }
@@ -105,16 +128,24 @@ REGIONS = """h02 h03 h13 h14 h15 h25 h26 h30 h35 h36 h45 h54 h55 h56 h62 h65 h67
 # transport, failover, and the unloading of the module. Congestion is among the socket rows.
 CONNECTIONS = """h22 h31 h32 h40 h66 h71 h76 h80 h85 h88 h91 h93 h95 h98
                  l08 l09 l15 l20 l26 l32 l33 l34 l35 l36 l37 l38 l39 l42 l43 l53 l54""".split()
-# The remaining rows are about the TCP transport alone, which this module does not have. They
-# concern its sockets, its listeners (also those of namespaces that end), and its several paths to a
-# peer.
+# The remaining rows are about the TCP transport alone: its sockets, its listeners (also those of
+# namespaces that end), and its several paths to a peer.
 TCP = """h20 h24 h27 h28 h29 h37 h41 h44 h47 h48 h58 h61 h68 h74 h75 h82 h87 h96 h97
          l01 l06 l07 l10 l16 l17 l18 l19 l51 l52""".split()
+# Rows of the TCP transport without a test that make test runs, with the reason.
+UNTESTED = {
+    "h37": "a function that this module does not call",
+    "h44": "a window of a few instructions while a device goes",
+    "h48": "a lock order with MPTCP, which the test kernels do not have",
+    "l52": "test_tcp.py::test_strangers_leave_room, which make test-long runs",
+    **dict.fromkeys(("l16", "l19"), "a race between paths, and no detector of data races")}
 # Rows that run on the release kernel only, with the reason.
 RELEASE_ONLY = {
     "l13": "as many sockets take minutes on the debug kernel",
     "h88": "lost messages, which streams notice on each kernel",
     "h42": "a NULL pointer, which each kernel reports, and a boot of its own",
+    "h75": "a NULL pointer, which each kernel reports",
+    **dict.fromkeys(("h96", "l06"), "sockets of strangers, which are counted on each kernel"),
     **dict.fromkeys(("l09", "l26", "l35"), "bounds, which are counted on each kernel, and minutes on this one")}
 
 
