@@ -244,12 +244,12 @@ test-coverage: modules tools build/tools/blockcov.so
 	sed '/^$$/,$$d' '$(dir)/missed.txt' && \
 	echo 'written: $(dir)/missed.txt, $(dir)/cover.txt, $(dir)/cover.json, $(dir)/redundant.txt' && exit $$status
 
-# Miri is added to the installed nightly toolchain if it is missing.
+# Miri is added to the installed nightly toolchain if it is missing. CRATES: one of the two crates.
 test-miri: export MIRIFLAGS += -Zmiri-disable-isolation -Zmiri-permissive-provenance
 test-miri: export PROPTEST_CASES ?= 4
 test-miri:
 	@cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri rust-src
-	@for crate in tests/miri tests/host; do \
+	@for crate in $(or $(CRATES),tests/miri tests/host); do \
 		cargo +nightly miri test --locked --manifest-path $$crate/Cargo.toml --target-dir build/miri || exit; \
 	done
 

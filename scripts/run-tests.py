@@ -52,6 +52,8 @@ COUNTED = (
 )
 # Processor seconds of a boot, of all suites, and on the debug kernel of the leak scan.
 KUNIT_SECONDS = {"release": 30, "debug": 120}
+# An argument of make test-miri: without the host tests, which take far longer. Processor seconds.
+CRATES, MIRI_SECONDS = "CRATES=tests/miri", 200
 # Seconds in which repetitions of a failed test begin, and the time limit of each.
 REPEAT_SECONDS, REPEAT_TIMEOUT = 240, 300
 
@@ -564,6 +566,8 @@ def add_jobs(args, tally, machines):
         machines.queue.add([call(fuzz, made, fuzz, "fuzz", "SECONDS=600", seconds=700)])
         counted = "instructions, against tests/vm/counts.json"
         machines.queue.add([call(counted, made, counted, "bench", *COUNTED, seconds=120)])
+        miri = "data structures with unsafe code under Miri"
+        machines.queue.add([call(miri, made, miri, "test-miri", CRATES, seconds=MIRI_SECONDS)])
     if not (args.fast or args.long):
         machines.queue.add([call("KUnit in the kernel tree", kunit_in_tree, seconds=200)])
 

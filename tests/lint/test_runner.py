@@ -442,7 +442,7 @@ def test_shards():
     ("--long", {"build release", "build debug", "release rust more", "debug rust more",
                 *(f"{flavor} rust {kind}, {name} {env}" for flavor in ("release", "debug")
                   for name, _, whole, env in jobs.OTHER_DEVICES for kind in ("some", "whole")[:1 + bool(whole)]),
-                "made fuzz SECONDS=600",
+                "made fuzz SECONDS=600", "made test-miri CRATES=tests/miri",
                 f"made bench {' '.join(run_tests.COUNTED)}"}),
 ])
 def test_selection(option, wanted, tmp_path, monkeypatch, capsys):
