@@ -22,6 +22,15 @@ LONGEST = {"release": 400, "debug": 800}
 UNKNOWN = 3.0
 # Most processor seconds of a case that is in each part of the cases, as a new one is.
 CHEAP = 4.0
+# Costly cases that are in each part, by kernel: failover and flow control on the debug kernel, and
+# this module restarting beside C RDS.
+IN_EACH_PART = {
+    "release": ("vm/test_restart.py::test_rust_restarts[rust-c-crash-cut]",),
+    "debug": (
+        "vm/test_credits.py::test_without_memory[rust]",
+        "vm/test_failover.py::test_wire_dies_and_addresses_move[rust-rust-pulled]",
+    ),
+}
 # Devices on which make test-long runs a part of tests/vm: a name, the tests, those that run with
 # the cases that make test leaves out, and the environment that selects the devices. The first ones
 # are tests that the defects of the soft devices can break, the others those of the data path.

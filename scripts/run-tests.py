@@ -256,7 +256,7 @@ class Machines:
                 return []
             planned = json.loads(path.read_text())
         known = jobs.Costs()
-        planned = [x for x in planned if in_part(x[0], known.of(flavor, x[0]), *cases)]
+        planned = [x for x in planned if in_part(flavor, x[0], known, *cases)]
         return jobs.plan(suite, flavor, planned, known, env=env)
 
     def options(self, job, name):
@@ -461,10 +461,14 @@ def shard(text):
     return int(found[1]), int(found[2])
 
 
-def in_part(case, seconds, k, n):
-    """Returns True if a case is in the Kth of N parts. A cheap case is in all of them; otherwise
-    the name alone decides. seconds: its costs in processor seconds."""
-    return seconds <= jobs.CHEAP or zlib.crc32(case.encode()) % n == k - 1
+def in_part(flavor, case, known, k, n):
+    """Returns True if a case is in the Kth of N parts of a kernel's cases.
+
+    A cheap case is in all of them, and so are those of jobs.IN_EACH_PART. Otherwise the name alone
+    decides. known: a jobs.Costs."""
+    if known.of(flavor, case) <= jobs.CHEAP or case in jobs.IN_EACH_PART[flavor]:
+        return True
+    return zlib.crc32(case.encode()) % n == k - 1
 
 
 def parts(args):

@@ -15,6 +15,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+import collect  # noqa: E402
 import flakes  # noqa: E402
 import jobs  # noqa: E402
 import ktap  # noqa: E402
@@ -22,6 +23,9 @@ import ktap  # noqa: E402
 spec = importlib.util.spec_from_file_location("run_tests", TOP / "scripts/run-tests.py")
 run_tests = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_tests)
+
+# Processor seconds of the costly cases that are in each part: 150 together.
+MOST_IN_EACH_PART = {"release": 30, "debug": 120}
 
 CARGO = """
      Running unittests src/lib.rs (build/cargo-test/debug/deps/rds_proto_host-0123456789abcdef)
@@ -407,17 +411,42 @@ def test_queue():
     assert done == ["long", "late", "middle", "short"]
 
 
+def of_cost(seconds):
+    return jobs.Costs({"release": {"test_a.py::test_b": seconds}})
+
+
 def test_each_costly_case_is_in_one_part():
     names = [f"vm/test_a.py::test_b[rust-{i}]" for i in range(300)]
-    parts = [[x for x in names if run_tests.in_part(x, jobs.CHEAP + 1, k, 3)] for k in (1, 2, 3)]
+    known = of_cost(jobs.CHEAP + 1)
+    parts = [[x for x in names if run_tests.in_part("release", x, known, k, 3)] for k in (1, 2, 3)]
     assert sorted(sum(parts, [])) == sorted(names)
     assert all(70 < len(x) < 130 for x in parts)
-    assert all(run_tests.in_part(x, jobs.CHEAP + 1, 1, 1) for x in names)
+    assert all(run_tests.in_part("release", x, known, 1, 1) for x in names)
 
 
 def test_new_and_cheap_cases_are_in_each_part():
     assert jobs.UNKNOWN < jobs.CHEAP
-    assert all(run_tests.in_part(f"vm/test_a.py::test_b[{i}]", jobs.CHEAP, k, 9) for i in range(9) for k in range(1, 10))
+    known = of_cost(jobs.CHEAP)
+    assert all(run_tests.in_part("release", f"vm/test_a.py::test_{name}[{i}]", known, k, 9)
+               for name in "bc" for i in range(9) for k in range(1, 10))
+
+
+@pytest.mark.parametrize("flavor, subjects", [
+    ("release", {"test_restart.py::test_rust_restarts"}),
+    ("debug", {"test_credits.py", "test_failover.py"})])
+def test_some_costly_cases_are_in_each_part(flavor, subjects, tmp_path):
+    """Failover and flow control on the debug kernel, and a restart beside C RDS, cost little."""
+    each, known = jobs.IN_EACH_PART[flavor], jobs.Costs()
+    assert {x for x in subjects if any(f"vm/{x}" in case for case in each)} == subjects
+    # They are in `make test`.
+    path = tmp_path / "plan"
+    subprocess.run([*run_tests.PYTEST, "-q", "--collect-only", f"--plan={path}", "tests/vm", f"--flavor={flavor}",
+                    *collect.suites()[flavor][1:]], cwd=TOP, check=True, stdout=subprocess.DEVNULL)
+    assert set(each) <= {name for name, _ in json.loads(path.read_text())}
+    # A cheap case is there without the list.
+    assert all(known.of(flavor, x) > jobs.CHEAP for x in each)
+    assert sum(known.of(flavor, x) for x in each) < MOST_IN_EACH_PART[flavor]
+    assert all(run_tests.in_part(flavor, x, known, k, 99) for x in each for k in range(1, 100))
 
 
 def test_shards():

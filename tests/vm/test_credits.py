@@ -170,7 +170,6 @@ def test_c(pair, tools, guest, flavor, rust, c, first):
     assert ("flow control" in connected[0]) == bool(rust and c and first == "rust"), connected
 
 
-@pytest.mark.long
 def test_without_memory(node, tools, guest, load):
     """Unread messages take all memory. Senders wait because they have no credits, no frame is
     refused, and all continues when the receiver reads."""

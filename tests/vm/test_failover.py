@@ -263,7 +263,8 @@ def fail_over(wires, tools, guest, flavor, pulled, given_up):
             m.set_loss(0)
 
 
-@pytest.mark.parametrize("pulled", (True, pytest.param(False, marks=pytest.mark.long("release"))), ids=("pulled", "cut"))
+@pytest.mark.parametrize("pulled", (
+    pytest.param(True, marks=pytest.mark.short), pytest.param(False, marks=pytest.mark.long("release"))), ids=("pulled", "cut"))
 def test_wire_dies_and_addresses_move(wires, tools, guest, flavor, pulled):
     """Node a loses its carrier, or packets only get lost. The addresses move while the connection
     is up."""

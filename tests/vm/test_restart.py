@@ -18,12 +18,13 @@ BEFORE, FIRST = 40, 10
 BTH, UD_SEND = 28, 0x64
 
 NEVER_IN_CI = pytest.mark.long("release", "debug")
+ON_RELEASE = pytest.mark.long("debug")
 # The kind of restart. With "cut" the first connection after it breaks before the peer has received
 # any message from it.
 HOW = pytest.mark.parametrize("how, cut", (
     pytest.param("reload", False, id="reload"), pytest.param("reload", True, id="reload-cut"),
     pytest.param("crash", False, id="crash", marks=NEVER_IN_CI),
-    pytest.param("crash", True, id="crash-cut", marks=NEVER_IN_CI)))
+    pytest.param("crash", True, id="crash-cut", marks=ON_RELEASE)))
 
 
 class Talk:
