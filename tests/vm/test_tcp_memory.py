@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """RDS over TCP without memory."""
 
-import time
-
 import pytest
 from faults import faults, faults_within, place_in_kernel, place_of_rust
 from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, exchange, ping, ports, unchanged, under_load, wait_for
@@ -12,6 +10,10 @@ pytestmark = pytest.mark.kinds("rxe")
 # The kernel's check of DMA mappings ends for good without memory. Code that reads or closes a
 # socket also sends, to a device with such mappings.
 CHECK_OF_MAPPINGS = "add_dma_entry"
+
+
+def uptime(node):
+    return float(node.read_file("/proc/uptime").split()[0])
 
 
 @pytest.mark.long("release", "debug")
@@ -65,17 +67,16 @@ def test_a_connection_that_finds_no_memory_to_grow(pair, tools, guest, tcp):
     a.forget("tcp=1")
     growing = place_of_rust(a, r"13tcp_transport7context.*10TcpContext4grow$")
     memory = ("failslab", "fail_page_alloc")
-    begun = time.monotonic()
+    begun = uptime(a)
     with faults_within(a, growing, *memory, probability=100, min_order=0):
         ping(tools, a, hosts[1], hosts[0])
         first = counters(a, guest)
         exchange(tools, *zip(pair, hosts), count=100)
         last = counters(a, guest)
-    ended = time.monotonic()
-    assert 0 < last["tcp_grow_failed"] < ended - begun + 2
+    # The guest's own clock: load makes the time only longer.
+    assert 0 < last["tcp_grow_failed"] < uptime(a) - begun + 2
     unchanged(first, last, "conn_reset")
-    while time.monotonic() < ended + 1:
-        ping(tools, a, hosts[1], hosts[0])
+    a.run("sleep 1.1")
     ping(tools, a, hosts[1], hosts[0])
     with faults_within(a, growing, *memory, probability=100, min_order=0):
         ping(tools, a, hosts[1], hosts[0], count=20)
@@ -134,14 +135,12 @@ def test_incomplete_messages_return_their_buffers(pair, guest, tcp):
         for address in addresses:
             machine.run(f"ip addr add {address}/24 dev {machine.netdevs[WIRE]}")
     before = counters(a, guest)
-    begun = time.monotonic()
     peers = b.start(["python3", guest / "tcp_partial.py", node, RDS_TCP_PORT, *hosts])
     peers.expect("^ended$", timeout=60)
-    # One that only stops would be given up after a minute.
-    assert time.monotonic() - begun < 45
     now = counters(a, guest)
     assert now["tcp_rx_starved_drop"] >= before["tcp_rx_starved_drop"] + 2
     assert now["tcp_rx_alloc_wait"] > before["tcp_rx_alloc_wait"]
+    # None of them was given up as one that only stops is, after a minute.
     unchanged(before, now, "conn_keepalive_timeout")
     peers.finish(timeout=60)
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Hosts that connect over TCP without need, beside peers with messages."""
 
-import time
-
 import pytest
 from traffic import RDS_TCP_PORT, TCP_WIRE as WIRE, counters, lose_filtered, ping, wait_for
 
@@ -81,7 +79,8 @@ def test_strangers_do_not_delay_a_peer(pair, guest, tcp):
 
 @pytest.mark.long("release", "debug")
 def test_a_silent_stranger_is_given_up(pair, guest, tcp):
-    """A host accepts a connection and sends nothing. The node ends it after a minute."""
+    """A host accepts a connection and sends nothing. The node ends it, but not before a minute has
+    gone."""
     tcp(0)
     a, b = pair
     several = with_strangers(pair, 1)
@@ -89,10 +88,9 @@ def test_a_silent_stranger_is_given_up(pair, guest, tcp):
     before = counters(a, guest)["conn_keepalive_timeout"]
     silent = b.start(["python3", guest / "tcp_silent.py", NODE, RDS_TCP_PORT, 1, *several])
     silent.expect("^up$", timeout=60)
-    begun = time.monotonic()
     silent.write("\n")
-    silent.expect("^ended$", timeout=120)
-    assert 55 < time.monotonic() - begun < 100
+    # The guest's own clock: load makes the time only longer.
+    assert float(silent.expect(r"^ended (\S+)\n", timeout=120)[1]) >= 60
     assert counters(a, guest)["conn_keepalive_timeout"] > before
     silent.finish(timeout=60)
 
