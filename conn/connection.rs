@@ -190,7 +190,9 @@ impl Connection {
     /// Notes a rejection of a local request by the peer itself, not by its CM, with this data. The
     /// event handler of the endpoint calls this, so there is one call at a time.
     pub(crate) fn note_rejection(&self, private_data: &[u8]) {
-        let refusals = self.refusals().after(Rejection::parse(private_data));
+        let ran_rds_rust = self.path.rx.lock().peer_ran_rds_rust();
+        let why = Rejection::parse(private_data);
+        let refusals = self.refusals().after(why, ran_rds_rust);
         self.refusals.store(refusals.number(), Relaxed);
     }
 

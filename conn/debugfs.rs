@@ -116,7 +116,7 @@ impl fmt::Display for Line<'_> {
             unacked,
             next_rx,
             connection.path.fragment.load(Relaxed),
-            connection.refusals().number(),
+            connection.refusals().position(),
             acked_bytes,
             received_bytes,
             retransmissions,

@@ -124,6 +124,11 @@ impl RecvSide {
         self.state.peer_sent_generation()
     }
 
+    /// Returns `true` if the peer ran this module on the last link on which it sent a map.
+    pub(super) fn peer_ran_rds_rust(&self) -> bool {
+        self.state.peer_ran_rds_rust()
+    }
+
     /// Returns the payload bytes of the messages that have arrived, without duplicates.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes

@@ -94,34 +94,58 @@ impl Rejection {
 }
 
 /// Refusals of a peer since the connection was up, as far as they concern the next proposal.
-///
-/// The number is a position in a cycle of attempts. Its last attempt proposes the old version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Refusals(u32);
+pub(crate) struct Refusals {
+    /// Position in a cycle of attempts. The last attempt of the cycle proposes the old version.
+    position: u8,
+    /// Number of rejections without data that were ignored, because the peer ran this module.
+    ignored: u8,
+}
 
 impl Refusals {
     /// Position of the attempt that proposes 3.1: after two rejections with data, or eight without.
-    const LAST: u32 = 8;
+    const LAST: u8 = 8;
 
+    /// Number of rejections without data that are ignored, if the peer ran this module. With the
+    /// longest backoff they take about two minutes. After that another peer may have the address,
+    /// and may reject 4.1 in this way.
+    const MAX_IGNORED: u8 = 120;
+
+    /// Returns the state with this [`Self::number`].
     pub(crate) const fn from_number(number: u32) -> Self {
-        Self(number)
+        let [position, ignored, _, _] = number.to_le_bytes();
+        Self { position, ignored }
     }
 
+    /// Returns the state as a number. 0 if no refusal counts.
     pub(crate) const fn number(self) -> u32 {
-        self.0
+        u32::from_le_bytes([self.position, self.ignored, 0, 0])
     }
 
-    /// Returns the state after a rejection by the peer itself.
+    /// Returns the position in the cycle of attempts.
+    pub(crate) const fn position(self) -> u8 {
+        self.position
+    }
+
+    /// Returns the state after a rejection by the peer itself. `ran_rds_rust` is `true` if the peer
+    /// ran this module when the connection was up for the last time.
     #[must_use]
-    pub(crate) const fn after(self, why: Rejection) -> Self {
-        const HALF: u32 = Refusals::LAST / 2;
-        match (why, self.0) {
-            (Rejection::Other, _) => self,
-            (_, Self::LAST..) => Self(0),
-            (Rejection::Version, 0..HALF) => Self(HALF),
-            (Rejection::Version, _) => Self(Self::LAST),
-            (Rejection::Unexplained, position) => Self(position.saturating_add(1)),
-        }
+    pub(crate) const fn after(self, why: Rejection, ran_rds_rust: bool) -> Self {
+        const HALF: u8 = Refusals::LAST / 2;
+        let position = match (why, self.position) {
+            (Rejection::Other, position) => position,
+            (_, Self::LAST..) => 0,
+            (Rejection::Version, 0..HALF) => HALF,
+            (Rejection::Version, _) => Self::LAST,
+            (Rejection::Unexplained, _) if ran_rds_rust && self.ignored < Self::MAX_IGNORED => {
+                return Self {
+                    ignored: self.ignored.saturating_add(1),
+                    ..self
+                };
+            }
+            (Rejection::Unexplained, position) => position.saturating_add(1),
+        };
+        Self { position, ..self }
     }
 }
 
@@ -185,12 +209,12 @@ impl Version {
     /// the same consumer data. So 3.1 is proposed after two refusals, for one attempt: if it was
     /// not necessary, it costs the larger fragments. A refusal without data says less, so more of
     /// them are needed. A peer that means the version repeats them at once, and the first backoffs
-    /// are short.
+    /// are short. A peer that ran this module knows 4.1, so the first ones are ignored.
     ///
     /// It is never proposed with a type of service. A peer that only supports 3.1 would take the
     /// request for one without, and drop its connection without a type of service.
     pub(crate) const fn proposed(tos: u8, refusals: Refusals) -> Version {
-        match (tos, refusals.0) {
+        match (tos, refusals.position()) {
             (0, Refusals::LAST) => Version::V3_1,
             _ => Version::V4_1,
         }

@@ -126,6 +126,7 @@ pub(crate) struct Position {
     next: u64,
     oldest: u64,
     generation: Option<u32>,
+    peer_ran_rds_rust: bool,
     probe_generation: Option<NonZeroU32>,
 }
 
@@ -160,6 +161,7 @@ pub(crate) struct RecvState {
     ack_required: bool,
     generation: Option<u32>,
     peer_sent_generation: bool,
+    peer_ran_rds_rust: bool,
     takes_packed: bool,
     partial: Option<Partial>,
 }
@@ -174,6 +176,7 @@ impl RecvState {
             ack_required: false,
             generation: None,
             peer_sent_generation: false,
+            peer_ran_rds_rust: false,
             takes_packed: false,
             partial: None,
         }
@@ -185,6 +188,7 @@ impl RecvState {
             next: position.next,
             oldest: position.oldest,
             generation: position.generation,
+            peer_ran_rds_rust: position.peer_ran_rds_rust,
             ..Self::new()
         }
     }
@@ -195,6 +199,7 @@ impl RecvState {
             next: self.next,
             oldest: self.oldest,
             generation: self.generation,
+            peer_ran_rds_rust: self.peer_ran_rds_rust,
             probe_generation: None,
         }
     }
@@ -288,6 +293,7 @@ impl RecvState {
             }
         }
         self.peer_sent_generation |= generation.is_some();
+        self.peer_ran_rds_rust = self.peer_sent_generation;
         if generation.is_none() || generation == self.generation {
             return;
         }
@@ -333,6 +339,11 @@ impl RecvState {
     #[inline]
     pub(crate) fn peer_sent_generation(&self) -> bool {
         self.peer_sent_generation
+    }
+
+    /// Returns `true` if the peer ran this module on the last connection on which it sent a map.
+    pub(crate) fn peer_ran_rds_rust(&self) -> bool {
+        self.peer_ran_rds_rust
     }
 
     /// Returns `true` if no whole message has ever arrived, so that there is no position to keep.

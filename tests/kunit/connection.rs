@@ -45,6 +45,7 @@ mod suite {
         },
         msg::Message,
         proto::{
+            ib_private::Version,
             tx::Pressure,
             wire::{
                 FragmentSize,
@@ -103,6 +104,28 @@ mod suite {
         let held = connection.is_congested(PORT);
         let (ups, late) = bench.end();
         assert_eq!((ups, late, held), (0, 1, false));
+        Ok(())
+    }
+
+    /// The CM of a peer without memory rejects in this way.
+    #[test]
+    fn rejections_without_data_by_this_module_are_no_refusals_of_the_version() -> Result {
+        let bench = Bench::new(true)?;
+        let connection = bench.connect()?;
+        let proposed_after = |rejections: u32| {
+            (0..rejections).for_each(|_| connection.note_rejection(&[]));
+            Version::proposed(0, connection.refusals())
+        };
+        let to_stranger = [proposed_after(8), proposed_after(1)];
+        deliver_map(&connection)?;
+        bench
+            .node
+            .reset_connections(Net::init(), connection.key.laddr, None, 0);
+        bench.queue.flush();
+        let to_known = proposed_after(8);
+        bench.end();
+        assert_eq!(to_stranger, [Version::V3_1, Version::V4_1]);
+        assert_eq!(to_known, Version::V4_1);
         Ok(())
     }
 

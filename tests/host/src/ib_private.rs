@@ -121,6 +121,13 @@ fn rejections() {
 
 /// Returns the numbers of the attempts that propose 3.1, if the peer rejects all in this way.
 fn old_proposals(rejections: impl IntoIterator<Item = Rejection>) -> Vec<usize> {
+    old_proposals_to(false, rejections)
+}
+
+fn old_proposals_to(
+    ran_rds_rust: bool,
+    rejections: impl IntoIterator<Item = Rejection>,
+) -> Vec<usize> {
     let mut refusals = Refusals::default();
     let mut found = vec![];
     for (number, why) in rejections.into_iter().enumerate() {
@@ -128,7 +135,7 @@ fn old_proposals(rejections: impl IntoIterator<Item = Rejection>) -> Vec<usize> 
             found.push(number);
         }
         assert_eq!(Version::proposed(1, refusals), Version::V4_1);
-        refusals = Refusals::from_number(refusals.after(why).number());
+        refusals = Refusals::from_number(refusals.after(why, ran_rds_rust).number());
     }
     found
 }
@@ -155,6 +162,26 @@ fn rejections_without_data_are_no_refusals_of_the_version_at_first() {
         Unexplained,
     ];
     assert_eq!(old_proposals(mixed), [5]);
+}
+
+/// A peer that ran this module knows 4.1. Another one may have replaced it.
+#[test]
+fn a_peer_that_ran_this_module_may_reject_many_times_without_data() {
+    use Rejection::{Other, Unexplained, Version};
+    assert_eq!(old_proposals_to(true, [Unexplained; 128]), []);
+    assert_eq!(old_proposals_to(true, [Unexplained; 147]), [128, 137, 146]);
+    // C RDS has replaced the peer, and says so.
+    assert_eq!(old_proposals_to(true, [Version; 9]), [2, 5, 8]);
+    let mixed = [
+        Unexplained,
+        Version,
+        Other,
+        Unexplained,
+        Version,
+        Unexplained,
+        Unexplained,
+    ];
+    assert_eq!(old_proposals_to(true, mixed), [5]);
 }
 
 #[test]

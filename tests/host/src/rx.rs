@@ -323,10 +323,12 @@ fn a_restarted_peer_may_retransmit() {
     };
     assert!(rx.peer_sent_generation());
     rx.link_lost();
+    // The next link may be rejected.
+    assert!(rx.peer_ran_rds_rust() && RecvState::at(rx.position()).peer_ran_rds_rust());
     feed(&mut rx, &map).unwrap();
     assert_eq!(rx.next_sequence(), 4);
     // C RDS may have replaced the peer.
-    assert!(!rx.peer_sent_generation());
+    assert!(!rx.peer_sent_generation() && !rx.peer_ran_rds_rust());
     // A map that comes after messages changes nothing, either.
     feed(&mut rx, &data(1, 0)).unwrap();
     feed(&mut rx, &Header::congestion_update(0, 12, 0)).unwrap();

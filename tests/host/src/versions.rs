@@ -148,11 +148,11 @@ fn connect(active: Peer, passive: Peer, tos: u8, races: u32) -> Option<(Belief, 
     for refused in 0..12 {
         let request = travel(&active.request(tos, refusals));
         if refused < races {
-            refusals = refusals.after(Rejection::Version);
+            refusals = refusals.after(Rejection::Version, false);
             continue;
         }
         let Some((reply, theirs)) = passive.reply(&request) else {
-            refusals = refusals.after(passive.rejection());
+            refusals = refusals.after(passive.rejection(), false);
             continue;
         };
         let reply = travel(&reply);
@@ -220,7 +220,7 @@ fn a_type_of_service_is_not_proposed_in_3_1() {
     let mut refusals = Refusals::default();
     for _ in 0..10 {
         let request = Peer::Ours(K8).request(7, refusals);
-        refusals = refusals.after(Peer::Old.rejection());
+        refusals = refusals.after(Peer::Old.rejection(), false);
         assert_eq!((request.major, request.minor), (4, 1));
         assert!(Peer::Old.reply(&request).is_none());
     }
