@@ -98,6 +98,25 @@ def send_waits():
 
 
 @case
+def short_messages_at_once():
+    """Sends messages of 64 bytes until a call would wait, with the default sizes of buffers.
+
+    The socket sends to itself and reads none, or to an address that no host has.
+    """
+    size, most = 64, 10000
+
+    def count(host, *there):
+        with Sock((host, 0)) as s:
+            to = there or s.name()
+            for number in range(most):
+                if (told := outcome(s.send, bytes(size), to, socket.MSG_DONTWAIT)) != size:
+                    return [number, told]
+            return "any number"
+
+    return {"to itself": count(LOOP), "to nobody": count(IB[0], "10.9.0.77", 4000)}
+
+
+@case
 def signals():
     """Checks whether a program with O_ASYNC gets a signal in three cases.
 
