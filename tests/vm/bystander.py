@@ -2,12 +2,16 @@
 """Verified traffic that runs during the whole of another test."""
 
 
+# An ordinary user, but not that of guest/hogs.py.
+USER = 1002
+
+
 class Bystander:
     """Two addresses of a node that exchange verified messages, with each of several types of
-    service, until finish() is called."""
+    service, until finish() is called. The program belongs to an ordinary user."""
 
-    def __init__(self, node, guest, local, peer, *values):
-        self.process = node.start(["python3", guest / "bystander.py", local, peer, *values])
+    def __init__(self, node, guest, local, peer, *values, user=USER):
+        self.process = node.start(["python3", guest / "bystander.py", user, local, peer, *values])
         self.asked = 0
         self._rounds()
 

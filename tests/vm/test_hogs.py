@@ -59,14 +59,20 @@ class Hog:
     pytest.param(x, marks=pytest.mark.long(*("release",) * (x not in SHORT), "debug")) for x in KINDS))
 def test_bystander(kind, node, tools, guest):
     beside = Bystander(node, guest, *PAIR, 0)
+    ups = times_up(node, *PAIR)
     hog = Hog(node, guest, kind)
     for _ in range(LOOKS):
-        for _ in range(ROUNDS):
-            beside.go_on()
+        first = beside.go_on()
+        while beside.go_on() < first + ROUNDS:
+            pass
+        # The hog has gone on meanwhile, and does so until it gets a line.
+        assert hog.process.running()
         ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
         hog.go_on()
     # These pings run while the hog still runs, so its exit does not help them.
     ping(tools, node, PAIR[1], PAIR[0], count=PINGS)
+    # A refused operation ends the connection that all users share.
+    assert kind == "wrong_keys" or times_up(node, *PAIR) == ups
     beside.finish()
     hog.finish()
     # Removes the connections of the hog, some of which have no peer.

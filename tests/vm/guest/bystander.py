@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""bystander.py LOCAL PEER TOS...: a correct program that must not be disturbed.
+"""bystander.py USER LOCAL PEER TOS...: a correct program that must not be disturbed. It belongs to
+the user with this number.
 
 For each of these types of service it has two sockets. They send to each other, message after
 message, until standard input ends. Every byte has to arrive, once and in order.
@@ -8,6 +9,7 @@ Prints the number of rounds: after the first one, for each line of input, and at
 """
 
 import itertools
+import os
 import select
 import struct
 import sys
@@ -45,7 +47,11 @@ def payload(number):
     return struct.pack("=I", number) * (SIZES[number % len(SIZES)] // 4)
 
 
-def main(local, peer, *values):
+def main(user, local, peer, *values):
+    # Root has no share of any memory, and could not be disturbed by that of others.
+    os.setgroups([])
+    os.setresgid(*3 * [int(user)])
+    os.setresuid(*3 * [int(user)])
     near, far = [], []
     for i, tos in enumerate(map(int, values)):
         names = [(local, PORT + 2 * i), (peer, PORT + 2 * i + 1)]
