@@ -328,6 +328,19 @@ def test_stress_with_rdma(node, tools, options):
     check_operations(averages, size * buffers)
 
 
+# On the debug kernel no operation of that size ends within the time of the test.
+@RUST_ONLY
+@pytest.mark.on_siw("release")
+@pytest.mark.flavors("release")
+def test_stress_with_rdma_of_an_ordinary_user(node, tools):
+    """The usual limit of locked memory, 8 MiB, is enough for each process of Oracle's rds-stress
+    with these options. Its tasks are processes, and here they are threads of one."""
+    tasks, usual = 4, 8 << 20
+    under = ("prlimit", f"--memlock={tasks * usual}", "setpriv", "--reuid", 1001, "--regid", 1001, "--clear-groups")
+    stress = Stress(tools, (node, PAIR[0]), (node, PAIR[1]), "-t", tasks, "-d", 8, "-D", "64K", under=under)
+    check_operations(stress.averages(), 65536)
+
+
 @RUST_ONLY
 @pytest.mark.kinds("rxe")
 @pytest.mark.parametrize("options", (
