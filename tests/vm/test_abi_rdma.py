@@ -164,6 +164,8 @@ def ask(node, call, guest):
     return {x["case"]: x["value"] for x in lines}
 
 
+# C RDS does not support iWARP. Operations on soft-iWARP and on the debug kernel are those of
+# test_operations.py. The debug kernel takes minutes for these connections.
 @pytest.mark.on_c
 @pytest.mark.kinds("rxe")
 @pytest.mark.flavors("release")

@@ -8,7 +8,7 @@ from rdsvm.cluster import PAIR
 from test_hogs import Hog
 from traffic import setting
 
-pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
+pytestmark = [pytest.mark.impls("rust")]
 
 # Pool limit in units of 4 KiB. A user may have a 16th of it.
 POOL = 1024
@@ -31,6 +31,7 @@ def test_another_user_sends(node, guest):
     assert told == {str(SIZE): MESSAGES}
 
 
+@pytest.mark.on_siw("release")
 @pytest.mark.usefixtures("small_pools")
 def test_wait_for_room(node, guest):
     node.run(["python3", guest / "shares.py", "full", *PAIR])
