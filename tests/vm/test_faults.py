@@ -81,6 +81,23 @@ def test_a_failed_accept_is_no_refusal_of_the_version(node, tools, guest):
     node.wait_log(f"Active conn connected {ends} version 4[.]1", mark)
 
 
+@pytest.mark.long
+@pytest.mark.kinds("rxe")
+def test_many_failed_accepts_of_a_known_peer(node, tools, guest):
+    """The last connection has shown that the peer knows 4.1, so any number may fail."""
+    ping(tools, node, PAIR[1], PAIR[0])
+    before, mark = counters(node, guest)["conn_attempt_failed"], node.mark("a known peer accepts nothing")
+    with faults_within(node, place_in_kernel(node, "ib_send_cm_rep"), "failslab", probability=100):
+        node.run([tools / "rds-stress", "--reset", "-r", PAIR[0], "-s", PAIR[1]])
+        waiting = node.start([tools / "rds-ping", "-c", "1", "-W", "120", "-I", PAIR[0], PAIR[1]])
+        # Both ends count, and either may have asked.
+        wait_for(node, guest, lambda now: now["conn_attempt_failed"] >= before + 2 * 16)
+        assert [connection(node, *x)["refusals"] for x in (PAIR, PAIR[::-1])] == ["0", "0"]
+    waiting.wait(150, check=True)
+    ends = f"<::ffff:{PAIR[0]},::ffff:{PAIR[1]},0>"
+    node.wait_log(f"(?:Active|Passive) conn connected {ends} version 4[.]1", mark)
+
+
 @pytest.mark.long("release", "debug")
 @pytest.mark.on_siw
 def test_each_step_of_a_new_device(node, tools, guest):
