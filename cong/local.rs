@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Congestion maps of this node's addresses: one bit for each full port.
+//!
+//! Programs decide how many addresses have maps, so no operation walks over them. They are in a
+//! tree by address, and in trees by the time from which they may be sent.
 
+use super::room::{
+    MapCount,
+    MapPlace,
+    MapRoom, //
+};
 use crate::{
     kapi::{
         net::Net,
@@ -18,21 +26,50 @@ use crate::{
 use core::net::Ipv6Addr;
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
+    rbtree::{
+        RBTree,
+        RBTreeNode,
+        RBTreeNodeReservation, //
     }, //
 };
 
 type Bits = [u64; cong_bits::WORDS];
 
+/// Position of a map in an order: the time from which it may be sent, and its address.
+type DueKey = (u64, MapKey);
+
+/// Memory of a map, which another one may use after it.
+struct MapMemory {
+    /// 0 for all ports, unless a map uses it.
+    bits: KBox<Bits>,
+    /// Memory of its entry in an order. `None` while it has one.
+    entry: Option<RBTreeNodeReservation<DueKey, ()>>,
+}
+
+impl MapMemory {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            bits: KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?,
+            entry: Some(RBTreeNodeReservation::new(GFP_ATOMIC)?),
+        })
+    }
+}
+
+/// Use of a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MapStage {
+    /// It has changed since its last round to all peers began.
+    Changed,
+    /// Peers have it, or get it in a round that has begun.
+    Sent,
+    /// No port is full, and all peers know that. So once the next round need not wait, the map says
+    /// no more than none would.
+    Unneeded,
+}
+
 /// The map of one address, allocated when one of its ports is congested for the first time.
 struct Map {
-    key: MapKey,
-    bits: KBox<Bits>,
+    memory: MapMemory,
     /// Number of full ports.
     full: u32,
     /// The map has changed since its last round to all peers began.
@@ -44,12 +81,23 @@ struct Map {
 }
 
 impl Map {
+    fn new(memory: MapMemory, place: MapPlace) -> Self {
+        Self {
+            memory,
+            full: 0,
+            changed: false,
+            rounds: 0,
+            pace: MapPace::new(),
+            _place: place,
+        }
+    }
+
     /// Marks a port as full or not full. Returns `true` if that changes its state.
     fn mark(&mut self, port: u16, full: bool) -> bool {
         let changes = if full {
-            cong_bits::set(&mut self.bits, port)
+            cong_bits::set(&mut self.memory.bits, port)
         } else {
-            cong_bits::clear(&mut self.bits, port)
+            cong_bits::clear(&mut self.memory.bits, port)
         };
         self.changed |= changes;
         self.full = match (changes, full) {
@@ -60,10 +108,12 @@ impl Map {
         changes
     }
 
-    /// Returns `true` if no port is full, all peers know that, and the next round need not wait.
-    /// So the map says no more than none would.
-    fn is_unneeded(&self, now: u64) -> bool {
-        self.full == 0 && !self.changed && self.rounds == 0 && self.pace.wait(now) == 0
+    fn stage(&self) -> MapStage {
+        match (self.changed, self.full, self.rounds) {
+            (true, _, _) => MapStage::Changed,
+            (false, 0, 0) => MapStage::Unneeded,
+            (false, _, _) => MapStage::Sent,
+        }
     }
 
     /// Begins a round, unless the map has not changed or has to wait.
@@ -90,77 +140,100 @@ pub(crate) enum NextRound {
 }
 
 /// A local address. Link-local addresses differ by their scope.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MapKey {
     pub(crate) net: Net,
     pub(crate) addr: Ipv6Addr,
     pub(crate) scope: u32,
 }
 
-/// Room for maps, which several registries may share. Clones have the same room.
-#[derive(Clone)]
-pub(crate) struct MapRoom {
-    used: Arc<Atomic<usize>>,
-    most: usize,
-    most_of_one: usize,
+/// Maps in the order in which their next round may begin.
+///
+/// The time of a map changes only when a round begins, which takes it out of its order.
+struct Orders {
+    changed: RBTree<DueKey, ()>,
+    unneeded: RBTree<DueKey, ()>,
 }
 
-impl MapRoom {
-    /// Creates room for `most` maps, of which one registry may have `most_of_one`.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    pub(crate) fn new(most: usize, most_of_one: usize) -> Result<Self> {
-        let used = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        Ok(Self {
-            used,
-            most,
-            most_of_one,
-        })
-    }
-
-    /// Returns the room for a namespace. Those of users leave half of it to those of root.
-    pub(crate) fn of(&self, is_of_user: bool) -> Self {
-        let mut room = self.clone();
-        if is_of_user {
-            room.most /= 2;
-        }
-        room
-    }
-
-    /// Takes the room of a map.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` if there is none.
-    fn take(&self) -> Result<MapPlace> {
-        let before = self.used.fetch_add(1, Relaxed);
-        let place = MapPlace(self.used.clone());
-        match before < self.most {
-            true => Ok(place),
-            false => Err(ENOMEM),
+impl Orders {
+    /// Returns the order of maps at a stage, if they have one.
+    fn at(&mut self, stage: MapStage) -> Option<&mut RBTree<DueKey, ()>> {
+        match stage {
+            MapStage::Changed => Some(&mut self.changed),
+            MapStage::Unneeded => Some(&mut self.unneeded),
+            MapStage::Sent => None,
         }
     }
 }
 
-/// Room of one map. Dropping it gives the room back.
-struct MapPlace(Arc<Atomic<usize>>);
+/// All maps of a registry.
+struct Maps {
+    by_key: RBTree<MapKey, Map>,
+    orders: Orders,
+}
 
-impl Drop for MapPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+impl Maps {
+    fn new() -> Self {
+        Self {
+            by_key: RBTree::new(),
+            orders: Orders {
+                changed: RBTree::new(),
+                unneeded: RBTree::new(),
+            },
+        }
+    }
+
+    /// Adds a map, unless the address has one. Does nothing without `fresh`.
+    fn add(&mut self, key: MapKey, fresh: &mut Option<RBTreeNode<MapKey, Map>>) {
+        if self.by_key.get(&key).is_some() {
+            return;
+        }
+        if let Some(node) = fresh.take() {
+            // No other map has the address.
+            drop(self.by_key.insert(node));
+        }
+    }
+
+    /// Calls `f` for the map of an address, if there is one, and moves it to its order.
+    fn update<R>(&mut self, key: MapKey, f: impl FnOnce(&mut Map) -> R) -> Option<R> {
+        let map = self.by_key.get_mut(&key)?;
+        let (before, due) = (map.stage(), (map.pace.due(), key));
+        let result = f(map);
+        let stage = map.stage();
+        if stage == before {
+            return Some(result);
+        }
+        let entry = self.orders.at(before).and_then(|it| it.remove_node(&due));
+        if let Some(entry) = entry {
+            map.memory.entry = Some(entry.into_reservation());
+        }
+        if let Some(order) = self.orders.at(stage) {
+            if let Some(entry) = map.memory.entry.take() {
+                // No other map has the address.
+                drop(order.insert(entry.into_node((map.pace.due(), key), ())));
+            }
+        }
+        Some(result)
+    }
+
+    /// Removes the map that has been unneeded for longest, and need not wait.
+    fn take_unneeded(&mut self, now: u64) -> Option<Map> {
+        let unneeded = &mut self.orders.unneeded;
+        let first = unneeded.keys().next().copied();
+        let due = first.filter(|(at, _)| *at <= now)?;
+        let entry = unneeded.remove_node(&due)?;
+        let mut map = self.by_key.remove(&due.1)?;
+        map.memory.entry = Some(entry.into_reservation());
+        Some(map)
     }
 }
 
 /// The maps of all local addresses.
 pub(crate) struct Registry {
     room: MapRoom,
-    maps: Pin<KBox<SpinLockBh<KVec<Map>>>>,
+    /// Number of these maps.
+    count: MapCount,
+    maps: Pin<KBox<SpinLockBh<Maps>>>,
 }
 
 impl Registry {
@@ -176,13 +249,14 @@ impl Registry {
     pub(crate) fn new(room: MapRoom) -> Result<Self> {
         Ok(Self {
             room,
-            maps: KBox::pin_init(new_spinlock_bh!(KVec::new(), "Registry::maps"), GFP_KERNEL)?,
+            count: MapCount::new()?,
+            maps: KBox::pin_init(new_spinlock_bh!(Maps::new(), "Registry::maps"), GFP_KERNEL)?,
         })
     }
 
     /// Marks a port as full or not full. Returns `true` if that changes its state. A new address
-    /// may take over the map of one that does not need it. `now` is a monotonic time in
-    /// nanoseconds.
+    /// may take over the map of one that does not need it. `user` has the number of maps of the
+    /// user who needs it, if that is limited. `now` is a monotonic time in nanoseconds.
     ///
     /// # Errors
     ///
@@ -191,45 +265,38 @@ impl Registry {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(crate) fn mark(&self, key: MapKey, port: u16, full: bool, now: u64) -> Result<bool> {
+    pub(crate) fn mark(
+        &self,
+        key: MapKey,
+        port: u16,
+        full: bool,
+        now: u64,
+        user: Option<&MapCount>,
+    ) -> Result<bool> {
         let mut maps = self.maps.lock();
-        if let Some(map) = find(&mut maps, key) {
-            return Ok(map.mark(port, full));
+        if let Some(changes) = maps.update(key, |map| map.mark(port, full)) {
+            return Ok(changes);
         }
         if !full {
             return Ok(false);
         }
-        if let Some(map) = maps.iter_mut().find(|map| map.is_unneeded(now)) {
-            map.key = key;
-            return Ok(map.mark(port, full));
-        }
-        let has_room = maps.len() < self.room.most_of_one;
+        let unneeded = maps.take_unneeded(now);
         drop(maps);
-        if !has_room {
-            return Err(ENOMEM);
-        }
-        let place = self.room.take()?;
-        let mut fresh = KVec::with_capacity(1, GFP_ATOMIC)?;
-        let bits = KBox::new([0; cong_bits::WORDS], GFP_ATOMIC)?;
-        let map = Map {
-            key,
-            bits,
-            full: 0,
-            changed: false,
-            rounds: 0,
-            pace: MapPace::new(),
-            _place: place,
+        // The place of the other map is given back first.
+        let memory = unneeded.map(|map| map.memory);
+        let place = self.room.take(&self.count, user)?;
+        let memory = match memory {
+            Some(memory) => memory,
+            None => MapMemory::new()?,
         };
-        fresh.push(map, GFP_ATOMIC)?;
+        let map = Map::new(memory, place);
+        // Declared before the lock, so that a map which is not needed is dropped after it.
+        let mut fresh = Some(RBTreeNode::new(key, map, GFP_ATOMIC)?);
         let mut maps = self.maps.lock();
-        if find(&mut maps, key).is_none() {
-            while let Some(map) = fresh.pop() {
-                maps.push(map, GFP_ATOMIC)?;
-            }
-        }
-        let changed = find(&mut maps, key).is_some_and(|map| map.mark(port, full));
+        maps.add(key, &mut fresh);
+        let changes = maps.update(key, |map| map.mark(port, full));
         drop(maps);
-        Ok(changed)
+        Ok(changes.unwrap_or(false))
     }
 
     /// Returns the time in nanoseconds until the map of an address may be sent. 0 if there is none.
@@ -238,7 +305,8 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn wait(&self, key: MapKey, now: u64) -> u64 {
-        find(&mut self.maps.lock(), key).map_or(0, |map| map.pace.wait(now))
+        let maps = self.maps.lock();
+        maps.by_key.get(&key).map_or(0, |map| map.pace.wait(now))
     }
 
     /// Returns `true` if some peers may not have been sent the last change of a map.
@@ -247,7 +315,9 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn is_unsent(&self, key: MapKey) -> bool {
-        find(&mut self.maps.lock(), key).is_some_and(|map| map.changed || map.rounds > 0)
+        let maps = self.maps.lock();
+        let map = maps.by_key.get(&key);
+        map.is_some_and(|map| map.changed || map.rounds > 0)
     }
 
     /// Notes that the map of an address was sent to all its peers.
@@ -256,9 +326,9 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn end_round(&self, key: MapKey) {
-        if let Some(map) = find(&mut self.maps.lock(), key) {
-            map.rounds = map.rounds.saturating_sub(1);
-        }
+        self.maps
+            .lock()
+            .update(key, |map| map.rounds = map.rounds.saturating_sub(1));
     }
 
     /// Begins a round for the map of an address. Returns `false` if the map has not changed or has
@@ -269,7 +339,9 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn begin_round(&self, key: MapKey, now: u64) -> bool {
-        find(&mut self.maps.lock(), key).is_some_and(|map| map.begin_round(now))
+        let mut maps = self.maps.lock();
+        maps.update(key, |map| map.begin_round(now))
+            .unwrap_or(false)
     }
 
     /// Begins the next round: the caller sends the map to all peers of its address, and then calls
@@ -282,13 +354,14 @@ impl Registry {
         let mut maps = self.maps.lock();
         // Rounds of an address with many peers take longer than their interval. So the map that is
         // due first goes first.
-        let changed = maps.iter_mut().filter(|map| map.changed);
-        let Some(map) = changed.min_by_key(|map| map.pace.due()) else {
+        let first = maps.orders.changed.keys().next().copied();
+        let Some((_, key)) = first else {
             return NextRound::Done;
         };
-        match map.begin_round(now) {
-            true => NextRound::Send(map.key),
-            false => NextRound::Wait(map.pace.wait(now)),
+        match maps.update(key, |map| (map.begin_round(now), map.pace.wait(now))) {
+            Some((true, _)) => NextRound::Send(key),
+            Some((false, wait)) => NextRound::Wait(wait),
+            None => NextRound::Done,
         }
     }
 
@@ -299,10 +372,10 @@ impl Registry {
     ///
     /// Any context except hard interrupt.
     pub(crate) fn copy_fragment(&self, key: MapKey, offset: u32, out: &mut [u8]) {
-        let mut maps = self.maps.lock();
-        match find(&mut maps, key) {
+        let maps = self.maps.lock();
+        match maps.by_key.get(&key) {
             Some(map) => {
-                let words = map.bits.iter().skip(offset as usize / 8);
+                let words = map.memory.bits.iter().skip(offset as usize / 8);
                 for (to, word) in out.chunks_exact_mut(8).zip(words) {
                     to.copy_from_slice(&word.to_le_bytes());
                 }
@@ -310,8 +383,4 @@ impl Registry {
             None => out.fill(0),
         }
     }
-}
-
-fn find(maps: &mut KVec<Map>, key: MapKey) -> Option<&mut Map> {
-    maps.iter_mut().find(|map| map.key == key)
 }

@@ -10,11 +10,15 @@
 
 mod local;
 mod remote;
+mod room;
 
 pub(crate) use local::{
     MapKey,
-    MapRoom,
     NextRound,
     Registry, //
 };
 pub(crate) use remote::Remote;
+pub(crate) use room::{
+    MapCount,
+    MapRoom, //
+};

@@ -23,8 +23,7 @@ use crate::{
     },
     socket::{
         map_key,
-        Bound,
-        TransportId, //
+        Bound, //
     },
     stats::Counter, //
 };
@@ -97,10 +96,10 @@ impl Node {
     ///
     /// Process context if `at_once`, otherwise any context except hard interrupt.
     pub(super) fn send_changed_map(self: &Arc<Self>, net: Net, bound: &Bound, at_once: bool) {
-        if bound.transport == TransportId::Loop {
+        let Some(key) = map_key(net, bound) else {
             return;
-        }
-        let (key, now) = (map_key(net, bound), time::monotonic_ns());
+        };
+        let now = time::monotonic_ns();
         match at_once && self.cong.begin_round(key, now) {
             true => self.send_map(key),
             false => self.send_maps_in(self.cong.wait(key, now)),

@@ -45,6 +45,10 @@ use kernel::{
     }, //
 };
 
+/// Maximum number of congestion maps of a node that shares no limits, 8 KiB each. Where a route
+/// makes a network local, programs can use each address of it.
+const MOST_MAPS: usize = 4096;
+
 /// A user with all network namespaces of users, or a user of one namespace of root.
 ///
 /// Root makes namespaces for those who do not trust each other: containers, whose programs may all
@@ -248,7 +252,7 @@ impl NodeLimits {
             positions: bounds.all,
             quota: None,
             pongs: PongBudget::new()?,
-            maps: MapRoom::new(usize::MAX, usize::MAX)?,
+            maps: MapRoom::with_shares(MOST_MAPS)?,
             sockets: SocketBudget::new(usize::MAX)?,
         })
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Accounts of users for shared memory: messages that their sockets send to other nodes, and unread
-//! messages from other nodes.
+//! Accounts of users for shared memory: messages that their sockets send to other nodes, unread
+//! messages from other nodes, and congestion maps.
 //!
 //! Peers that accept nothing keep sent messages in memory for as long as they like. So do programs
 //! that do not read. All users share the buffer pools. The limits here prevent one user from
@@ -15,6 +15,7 @@ use super::{
     UpperNode, //
 };
 use crate::{
+    cong::MapCount,
     kapi::{
         sync::{
             new_spinlock_bh,
@@ -107,6 +108,8 @@ pub(crate) struct Account {
     sent: SharedRoom,
     /// Bounce buffers of the user's operations, in bytes.
     pub(super) bounced: Atomic<usize>,
+    /// Congestion maps that the user's sockets have needed first, in the initial namespace.
+    pub(super) maps: MapCount,
     /// Sockets that wait for room to send.
     pub(crate) waiters: Arc<RoomWaiters>,
 }
@@ -119,6 +122,7 @@ impl Account {
             close: Atomic::new(false),
             sent: SharedRoom::new(),
             bounced: Atomic::new(0),
+            maps: MapCount::new()?,
             waiters: RoomWaiters::new()?,
         };
         Ok(Arc::new(this, GFP_KERNEL)?)

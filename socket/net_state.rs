@@ -6,17 +6,20 @@
 use super::{
     Bound,
     MsgMeta,
-    SharedState,
-    TransportId, //
+    SharedState, //
 };
 use crate::{
     cong::{
+        MapCount,
         MapKey,
         MapRoom,
         Registry, //
     },
     kapi::{
-        net::Net,
+        net::{
+            IpBits,
+            Net, //
+        },
         sync::{
             OwnedQueue,
             ReadOnce, //
@@ -101,19 +104,26 @@ impl NetState {
         }
     }
 
-    /// Marks a port of this node in the map of its address: full, or not any more.
+    /// Marks a port of this node in the map of its address: full, or not any more. `user` has the
+    /// number of maps of the socket's user, if that is limited.
     ///
     /// # Errors
     ///
-    /// - `ENOMEM` if the port is full and there is no memory for the map. This is counted.
+    /// - `ENOMEM` if the port is full and there is no memory or room for the map. This is counted.
     ///
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn mark_port(&self, net: Net, bound: &Bound, full: bool) -> Result {
-        if bound.transport != TransportId::Loop {
+    pub(crate) fn mark_port(
+        &self,
+        net: Net,
+        bound: &Bound,
+        full: bool,
+        user: Option<&MapCount>,
+    ) -> Result {
+        if let Some(key) = map_key(net, bound) {
             self.cong
-                .mark(map_key(net, bound), bound.port, full, time::monotonic_ns())
+                .mark(key, bound.port, full, time::monotonic_ns(), user)
                 .inspect_err(|_| self.note_lost_mark(bound))?;
         }
         trace::congestion(bound.addr, bound.port, full);
@@ -130,10 +140,14 @@ impl NetState {
 }
 
 /// Returns the address in whose map the port of a socket is.
-pub(crate) fn map_key(net: Net, bound: &Bound) -> MapKey {
-    MapKey {
+///
+/// `None` for a loopback address, whatever its transport. No peer sends to it, and sockets of this
+/// node look at the socket itself. Any user has millions of these addresses.
+pub(crate) fn map_key(net: Net, bound: &Bound) -> Option<MapKey> {
+    let key = MapKey {
         net,
         addr: bound.addr,
         scope: bound.scope,
-    }
+    };
+    (!IpBits::new(bound.addr).is_loopback()).then_some(key)
 }

@@ -256,7 +256,9 @@ impl Sock<Socket> {
         }
         let congested = change == Transition::Congested;
         if let Some(bound) = self.bound() {
-            if self.node.mark_port(self.net, bound, congested).is_err() {
+            let user = self.creator.as_ref().map(|account| &account.maps);
+            let marked = self.node.mark_port(self.net, bound, congested, user);
+            if marked.is_err() {
                 // Peers cannot be notified, so the next message tries again. Clearing the mark does
                 // not fail.
                 return Transition::None;

@@ -92,6 +92,18 @@ def test_readers(node, guest):
     assert node.run(["python3", guest / "readers.py", "127.0.0.1"], timeout=600).out == "all\n"
 
 
+# C RDS keeps a congestion map for each address of its sockets.
+@pytest.mark.flavors("release")
+@pytest.mark.impls("rust")
+@pytest.mark.kinds("rxe")
+def test_full_ports_with_tcp(node, guest, load):
+    """Any user can select TCP for millions of loopback addresses. Full ports there take no
+    congestion maps, and hold senders back all the same."""
+    load("tcp=1")
+    allocated = node.run(["python3", guest / "full_on_loopback.py", 300], timeout=300).out
+    assert int(allocated) < 100, "maps would be 300"
+
+
 @pytest.mark.impls("rust")
 @pytest.mark.on_siw
 def test_link_local(node, guest):
