@@ -201,14 +201,18 @@ impl Transports {
     ///
     /// # Errors
     ///
-    /// - `ENETUNREACH` if the transport of the socket does not reach other nodes, or this node does
-    ///   not have it.
+    /// - `ENETUNREACH` if the socket does not reach other nodes: it has a loopback address, or this
+    ///   node does not have its transport. An answer to a loopback address would not come back. Any
+    ///   user has millions of these, each with connections of its own that never come up.
     /// - `ENOMEM`
     ///
     /// # Context
     ///
     /// May sleep.
     pub(crate) fn pools(&self, bound: &Bound) -> Result<Arc<Pools>> {
+        if IpBits::new(bound.addr).is_loopback() {
+            return Err(Errno::NetUnreachable.into());
+        }
         let transport = self.get(bound.transport).ok_or(Errno::NetUnreachable)?;
         transport.pools(bound.addr, bound.scope)
     }

@@ -78,6 +78,21 @@ mod suite {
         Ok(())
     }
 
+    /// The programs of a user would have any number of connections with each peer, from as many
+    /// addresses.
+    #[test]
+    fn a_loopback_address_reaches_no_other_node() -> Result {
+        let transports = all()?;
+        let v4 = Ipv4Addr::new(127, 3, 2, 1).to_ipv6_mapped();
+        let errors = [v4, Ipv6Addr::LOCALHOST, NODE].map(|addr| {
+            let pools = transports.pools(&bound(addr, TransportId::Ib));
+            pools.err()
+        });
+        let unreachable = Some(Errno::NetUnreachable.into());
+        assert_eq!(errors, [unreachable, unreachable, Some(ENODEV)]);
+        Ok(())
+    }
+
     #[test]
     fn an_address_reaches_itself_by_loop() -> Result {
         let transports = all()?;
