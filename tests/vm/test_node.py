@@ -98,7 +98,7 @@ def test_readers(node, guest):
 @pytest.mark.kinds("rxe")
 def test_full_ports_with_tcp(node, guest, load):
     """Any user can select TCP for millions of loopback addresses. Full ports there take no
-    congestion maps, and hold senders back all the same."""
+    congestion maps, and hold senders back all the same. There is no connection to another node."""
     load("tcp=1")
     allocated = node.run(["python3", guest / "full_on_loopback.py", 300], timeout=300).out
     assert int(allocated) < 100, "maps would be 300"
