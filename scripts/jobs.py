@@ -101,6 +101,17 @@ def plan(suite, flavor, tests, costs, longest=None, env=None):
     return made
 
 
+def of_other_devices(plan, flavor):
+    """Returns the jobs of a kernel on OTHER_DEVICES. plan: see Machines.plan() in run-tests.py."""
+    planned = []
+    for name, *files, env in OTHER_DEVICES:
+        for which, chosen in zip((["-m", "not more"], []), files):
+            tests = [f"tests/vm/test_{x}.py" for x in chosen]
+            if tests:
+                planned += plan(flavor, "--impls=rust", *which, tests=tests, suite=name, env=env)
+    return planned
+
+
 def split(suite, flavor, lab, nodeids, costs, longest):
     """Returns jobs of about the same length.
 

@@ -555,11 +555,7 @@ def add_jobs(args, tally, machines):
         if args.long:
             planned = part(planned, *args.shard)
             if args.shard[0] == 1:
-                for name, *files, env in jobs.OTHER_DEVICES:
-                    for which, chosen in zip((["-m", "not more"], []), files):
-                        tests = [f"tests/vm/test_{x}.py" for x in chosen]
-                        if tests:
-                            planned += machines.plan(flavor, "--impls=rust", *which, tests=tests, suite=name, env=env)
+                planned += jobs.of_other_devices(machines.plan, flavor)
         machines.queue.add(planned)
         # The jobs need not wait for the module with the suites.
         if not args.long and build(tally, flavor, "KUNIT=y"):

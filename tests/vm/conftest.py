@@ -31,6 +31,8 @@ ETHERNET_MTU = 1500
 # Tests that take long and reach no or few blocks of the module that others do not reach: see
 # Documentation/testing.md.
 REDUNDANT = Path(__file__).with_name("redundant.txt")
+# The machines of a test that no combination of the chosen implementations and devices is for.
+NOWHERE = "nowhere"
 # Number of lines at the end of a kernel log that a failure shows beside the reports of defects.
 LOG_LINES = 30
 
@@ -105,7 +107,8 @@ def on_kinds(metafunc, labs):
         if "siw" in kinds and "c" not in impls:
             params.append(pytest.param((impls, "siw"), id=f"{name}-siw",
                                        marks=() if on_siw else pytest.mark.more))
-    return params
+    # For an empty list pytest has a case of its own, which it skips.
+    return params or [pytest.param(NOWHERE, id=NOWHERE)]
 
 
 def pytest_generate_tests(metafunc):
@@ -128,8 +131,8 @@ def pytest_generate_tests(metafunc):
 
 
 def machines_of(item):
-    """Returns the implementations and the kind of devices of a test's machines, or None if the test
-    boots its own machines."""
+    """Returns the implementations and the kind of devices of a test's machines, NOWHERE, or None if
+    the test boots its own machines."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return params.get("node_lab") or params.get("pair_lab") or params.get("faulty_lab")
 
@@ -142,8 +145,8 @@ def pytest_collection_modifyitems(config, items):
              "flavors": {config.getoption("flavor")}}
     if way := hardware.way_of_environment():
         asked["dma"] = {way}
-    gone = [x for x in items for name, wanted in asked.items()
-            if (marker := x.get_closest_marker(name)) and not wanted & set(marker.args)]
+    gone = [x for x in items if machines_of(x) == NOWHERE or any(
+        (marker := x.get_closest_marker(name)) and not wanted & set(marker.args) for name, wanted in asked.items())]
     config.hook.pytest_deselected(items=gone)
     items[:] = [x for x in items if x not in gone]
     flavor = config.getoption("flavor")
