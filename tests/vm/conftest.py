@@ -125,9 +125,11 @@ def pytest_generate_tests(metafunc):
             pairs = [x for x in pairs if "-".join(x) in marker.args]
         metafunc.parametrize("pair_lab", on_kinds(metafunc, pairs), indirect=True, scope="session")
     if "faulty_lab" in metafunc.fixturenames:
-        ways = [way for marker in metafunc.definition.iter_markers("way") for way in marker.args]
-        metafunc.parametrize("faulty_lab", [(("rust",), way) for way in ways or ("bounced",)],
-                             ids=lambda param: param[1], indirect=True, scope="session")
+        ways = [(way, marker.kwargs.get("short")) for marker in metafunc.definition.iter_markers("way")
+                for way in marker.args]
+        metafunc.parametrize("faulty_lab", [
+            pytest.param((("rust",), way), id=way, marks=pytest.mark.short if short else ())
+            for way, short in ways or [("bounced", False)]], indirect=True, scope="session")
 
 
 def machines_of(item):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kinds("rxe")
 
 # No device has this address.
 NOBODY = "10.9.0.99"
-WAYS = "bounced", pytest.param("translated", marks=pytest.mark.long)
+WAYS = "bounced", "translated"
 
 
 @contextmanager
