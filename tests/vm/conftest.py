@@ -24,6 +24,7 @@ from blockcov import record  # noqa: E402
 from rdsvm import cluster, hardware, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
 from traffic import TCP_WIRE, slow_down  # noqa: E402
+from wires import Wires  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
 MACHINES = pytest.StashKey[tuple]()
@@ -345,6 +346,15 @@ def load(node):
 def pair(request, pair_lab):
     """Two machines, a and b, joined by a wire, with RDS loaded. A second wire is down."""
     yield from use(request, pair_lab)
+
+
+@pytest.fixture
+def wires(pair, guest):
+    """The two wires of `pair`, with RDMA devices on all ports."""
+    made = Wires(pair, guest)
+    made.set_up()
+    yield made
+    made.take_down()
 
 
 def start_tcp(node):
