@@ -34,7 +34,22 @@ IN_EACH_PART = {
 # Devices on which make test-long runs a part of tests/vm: a name, the tests, those that run with
 # the cases that make test leaves out, and the environment that selects the devices. The first ones
 # are tests that the defects of the soft devices can break, the others those of the data path.
-DATA_PATH = ("pair", "operations", "pool", "links", "rogue", "regions", "module")
+DATA_PATH = (
+    "pair",
+    "operations",
+    "pool",
+    "links",
+    "rogue",
+    "regions",
+    "module",
+    "credits",
+    "restart",
+    "dead_peer",
+    "lost",
+    "mtu",
+    "fragments",
+    "wrong_keys",
+)
 # Connections that move take their buffers along. On the debug kernel these cases take some 15
 # minutes of a processor for each way to memory; all left-out cases of the data path take hours.
 WHOLE = ("failover",)
