@@ -12,6 +12,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+import collect  # noqa: E402
 import jobs  # noqa: E402
 
 spec = importlib.util.spec_from_file_location("run_tests", TOP / "scripts/run-tests.py")
@@ -55,6 +56,13 @@ def test_other_devices(row, machines, monkeypatch):
     impossible = TRANSLATED_ONLY if env.get("RDS_DMA") == "bounced" else set()
     assert files_of(found) == {*some, *whole} - impossible
     assert not [x for y in found for x in y.tests if re.search(r"\b(NOTSET|nowhere)\b", x)]
+
+
+@pytest.mark.parametrize("case", (
+    "test_dma.py::test_traffic[translated]", "test_device_faults.py::test_each_access_was_allowed"))
+def test_checks_of_the_dma_api_see_translated_memory(case):
+    """Only the debug kernel has these checks."""
+    assert any(x.matches(case) for x in collect.of_suite("debug"))
 
 
 @pytest.mark.parametrize("options", [("-m", "smoke and not smoke"), ("--no-such-option",)])
