@@ -11,6 +11,8 @@ from tracing import traced
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.flavors("debug")]
 
+# Operations need memory of a peer, which cannot bounce.
+ON_MEMORY_OF_PEERS = pytest.mark.dma("translated", "strict")
 TIMEOUT = "/proc/sys/net/rds/ib/completion_timeout_secs"
 
 
@@ -36,6 +38,7 @@ def play(case, node, guest, seconds):
             return trace()
 
 
+@ON_MEMORY_OF_PEERS
 def test_one_completion(node, guest):
     """The next completion covers the lost one, and the watchdog makes the device report it."""
     play("asked", node, guest, 40)
@@ -48,7 +51,7 @@ def test_a_read_of_iwarp(node, guest):
 
 
 @pytest.mark.on_siw
-@pytest.mark.parametrize("case", ("given_up", "full"))
+@pytest.mark.parametrize("case", (pytest.param("given_up", marks=ON_MEMORY_OF_PEERS), "full"))
 def test_all_completions(case, node, guest):
     """The connection is given up, and the next one continues."""
     told = play(case, node, guest, 2)
