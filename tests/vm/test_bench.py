@@ -47,6 +47,19 @@ def test_every_row_has_a_number(measured, tmp_path):
 
 
 @pytest.mark.long("release")
+@pytest.mark.parametrize("way", bench.DMA)
+def test_messages_on_a_dma_device(way, measured):
+    """The claim of the table in Documentation/recv-pool.md: less than C RDS takes, with each way to
+    memory."""
+    wanted = ["rxe-64k-rtt", "rxe-64"]
+    rows, shown = measured(bench, f"--dma={way}", f"--rows={','.join(wanted)}")
+    assert [x["row"] for x in rows] == wanted
+    for row in rows:
+        assert row["what"] in shown
+        assert 0 < row["ratio"] < 1, row
+
+
+@pytest.mark.long("release")
 def test_mappings_have_numbers(measured):
     rows, shown = measured(bench_pool)
     assert [(x["ring"], x["connections"], x["way"]) for x in rows] == [
