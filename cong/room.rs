@@ -6,64 +6,14 @@
 //! have full ports. So the number of maps is limited, and in the initial namespace also that of
 //! each user.
 
-use crate::kapi::sync::ReadOnce;
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+use crate::kapi::sync::{
+    Counted,
+    SharedCount, //
 };
+use kernel::prelude::*;
 
-/// Number of maps of a user, of a registry or of several. Clones are the same number.
-#[derive(Clone)]
-pub(crate) struct MapCount(Arc<Atomic<usize>>);
-
-impl MapCount {
-    /// Creates a count of 0.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self(Arc::new(Atomic::new(0), GFP_KERNEL)?))
-    }
-
-    /// Counts a map, unless there are `most`.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM` if there are.
-    fn add(&self, most: usize) -> Result<Counted> {
-        let before = self.0.fetch_add(1, Relaxed);
-        let counted = Counted(self.clone());
-        match before < most {
-            true => Ok(counted),
-            false => Err(ENOMEM),
-        }
-    }
-
-    fn get(&self) -> usize {
-        self.0.read_once()
-    }
-}
-
-/// One map in a count. Dropping it subtracts the map.
-struct Counted(MapCount);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let Self(MapCount(count)) = self;
-        count.fetch_sub(1, Relaxed);
-    }
-}
+/// Number of maps of a user, of a registry or of several.
+pub(crate) type MapCount = SharedCount;
 
 /// Room for maps, which several registries may share. Clones have the same room.
 #[derive(Clone)]
@@ -126,11 +76,11 @@ impl MapRoom {
     ///
     /// - `ENOMEM` if there is none.
     pub(super) fn take(&self, of_one: &MapCount, of_user: Option<&MapCount>) -> Result<MapPlace> {
-        let all = self.used.add(self.most)?;
-        let of_one = of_one.add(self.most_of_one)?;
+        let all = self.used.add(self.most).ok_or(ENOMEM)?;
+        let of_one = of_one.add(self.most_of_one).ok_or(ENOMEM)?;
         let left = self.most.saturating_sub(self.used.get());
         let of_user = match of_user.filter(|_| self.has_shares) {
-            Some(user) => Some(user.add(left)?),
+            Some(user) => Some(user.add(left).ok_or(ENOMEM)?),
             None => None,
         };
         Ok(MapPlace {

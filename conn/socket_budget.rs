@@ -3,27 +3,22 @@
 //! Limit on the sockets of peers that wait for their connections. Nobody is charged for what
 //! arrives on them.
 
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
+use crate::kapi::sync::{
+    Counted,
+    SharedCount, //
 };
+use kernel::prelude::*;
 
 /// Sockets that wait at the listener of one node, or at those of several. Clones count the same
 /// sockets.
 #[derive(Clone)]
 pub(crate) struct SocketBudget {
-    waiting: Arc<Atomic<usize>>,
+    waiting: SharedCount,
     most: usize,
 }
 
 /// Slot of a socket that waits. Dropping it frees the slot.
-pub(crate) struct SocketSlot(Arc<Atomic<usize>>);
+pub(crate) type SocketSlot = Counted;
 
 impl SocketBudget {
     /// Creates a budget for `most` sockets.
@@ -36,7 +31,7 @@ impl SocketBudget {
     ///
     /// May sleep.
     pub(crate) fn new(most: usize) -> Result<Self> {
-        let waiting = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let waiting = SharedCount::new()?;
         Ok(Self { waiting, most })
     }
 
@@ -51,14 +46,6 @@ impl SocketBudget {
             true => self.most / 2,
             false => self.most,
         };
-        let before = self.waiting.fetch_add(1, Relaxed);
-        let slot = SocketSlot(self.waiting.clone());
-        (before < most).then_some(slot)
-    }
-}
-
-impl Drop for SocketSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.waiting.add(most)
     }
 }

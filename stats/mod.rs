@@ -163,7 +163,7 @@ counters! {
     /// Messages dropped because their operation can never be posted, or because the connection
     /// ended before its outcome was known.
     SendDropOperation => "send_drop_operation",
-    /// Congestion maps that could not be stored because there was no memory or no room.
+    /// Congestion maps not stored for lack of memory or room.
     CongUpdateFailed => "cong_update_failed",
     /// Paths connected again because the maps of C RDS may have changed their order.
     CongUpdateRequested => "cong_update_requested",

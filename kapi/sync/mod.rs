@@ -10,6 +10,7 @@ mod gate;
 mod percpu;
 mod read_once;
 mod sections;
+mod shared_count;
 mod softirqs_off;
 mod spinlock_bh;
 mod workqueue;
@@ -29,6 +30,10 @@ pub(crate) use read_once::ReadOnce;
 pub(crate) use sections::{
     Section,
     Sections, //
+};
+pub(crate) use shared_count::{
+    Counted,
+    SharedCount, //
 };
 pub(crate) use softirqs_off::SoftirqsOff;
 #[cfg(rds_kunit)]

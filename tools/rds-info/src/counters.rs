@@ -121,7 +121,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("send_drop_closed", Meaning::Drop, "Messages cancelled because their socket was closed."),
     ("send_drop_cancelled", Meaning::Drop, "Messages cancelled on request of their socket."),
     ("send_drop_operation", Meaning::Drop, "Messages dropped because their operation can never be posted, or because the connection ended before its outcome was known."),
-    ("cong_update_failed", Meaning::Event, "Congestion maps that could not be stored because there was no memory or no room."),
+    ("cong_update_failed", Meaning::Event, "Congestion maps not stored for lack of memory or room."),
     ("cong_update_requested", Meaning::Event, "Paths connected again because the maps of C RDS may have changed their order."),
     ("ib_laddr_failed", Meaning::Event, "Local addresses that could not be looked up because there was no memory."),
     ("ib_addr_moved", Meaning::Event, "Connections and attempts given up because their local address has left its device."),
