@@ -33,11 +33,15 @@ use crate::{
     },
     kapi::{
         errno::Errno,
-        net::tcp::{
-            TcpEvent,
-            TcpEvents,
-            TcpSocket,
-            TcpState, //
+        net::{
+            tcp::{
+                TcpSocket,
+                TcpState, //
+            },
+            tcp_events::{
+                TcpEvent,
+                TcpEvents, //
+            }, //
         },
         print::pr_info_ratelimited,
         sync::{

@@ -33,11 +33,11 @@ use crate::{
     },
     kapi::{
         net::{
-            tcp::{
+            tcp::TcpSocket,
+            tcp_events::{
                 TcpEvent,
                 TcpEvents,
-                TcpRead,
-                TcpSocket, //
+                TcpRead, //
             },
             Locality, //
         },

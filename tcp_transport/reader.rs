@@ -22,9 +22,9 @@ use crate::{
         ReceiveError,
         RecvFrame, //
     },
-    kapi::net::tcp::{
-        TcpRead,
-        TcpSocket, //
+    kapi::net::{
+        tcp::TcpSocket,
+        tcp_events::TcpRead, //
     },
     proto::{
         tcp_stream::{

@@ -14,6 +14,7 @@ mod netns;
 mod notify;
 mod sock;
 pub(crate) mod tcp;
+pub(crate) mod tcp_events;
 pub(crate) mod timestamp;
 pub(crate) mod user;
 

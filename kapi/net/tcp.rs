@@ -16,6 +16,12 @@
 //! A socket does not keep its namespace from ending. That end waits until the socket is dropped.
 
 use super::{
+    tcp_events::{
+        AnyHook,
+        Hook,
+        TcpEvents,
+        TcpRead, //
+    },
     NetRef,
     NetUse, //
 };
@@ -34,8 +40,7 @@ use core::{
 use kernel::{
     error::to_result,
     prelude::*,
-    sync::Arc,
-    types::Opaque, //
+    sync::Arc, //
 };
 
 /// An address and a port. IPv4 addresses are mapped.
@@ -66,28 +71,6 @@ impl TcpAddr {
     }
 }
 
-/// Event of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TcpEvent {
-    /// Bytes have arrived, or a listener has a connection to accept.
-    Readable,
-    /// There is room for bytes, or the peer's TCP has acknowledged some.
-    Writable,
-    /// The connection is up, or has ended.
-    State,
-}
-
-/// Receiver of the events of a socket.
-pub(crate) trait TcpEvents: Send + Sync + 'static {
-    /// Handles an event.
-    ///
-    /// # Context
-    ///
-    /// Softirq, or process context with the socket locked. It must not call a function of the
-    /// socket.
-    fn event(self: &Arc<Self>, event: TcpEvent);
-}
-
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcpState {
@@ -96,57 +79,6 @@ pub(crate) enum TcpState {
     /// The peer sends nothing more. What has arrived can still be read.
     Ended,
 }
-
-/// Result of [`TcpSocket::recv`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TcpRead {
-    /// This many bytes, at least one.
-    Bytes(usize),
-    /// There are none yet.
-    Nothing,
-    /// The peer has sent all, or the connection has failed.
-    End,
-}
-
-/// The C structure with the receiver of its events.
-#[repr(C)]
-struct Hook<E: TcpEvents> {
-    /// The first field, so that the callback can cast it to the hook.
-    raw: Opaque<bindings::rds_tcp_hook>,
-    events: Arc<E>,
-}
-
-impl<E: TcpEvents> Hook<E> {
-    /// # Safety
-    ///
-    /// Only for the helpers, with an attached hook of type `E`.
-    unsafe extern "C" fn event(hook: *mut bindings::rds_tcp_hook, event: bindings::rds_tcp_event) {
-        // SAFETY: `raw` is the first field of a hook that lives while it is attached.
-        let this = unsafe { &*hook.cast::<Self>() };
-        this.events.event(match event {
-            bindings::rds_tcp_event_RDS_TCP_READABLE => TcpEvent::Readable,
-            bindings::rds_tcp_event_RDS_TCP_WRITABLE => TcpEvent::Writable,
-            _ => TcpEvent::State,
-        });
-    }
-}
-
-/// An attached hook whatever receives its events.
-trait AnyHook: Send + Sync {
-    fn raw(&self) -> *mut bindings::rds_tcp_hook;
-}
-
-impl<E: TcpEvents> AnyHook for Hook<E> {
-    fn raw(&self) -> *mut bindings::rds_tcp_hook {
-        self.raw.get()
-    }
-}
-
-// SAFETY: The C structure has a constant, and flags that are read and written with READ_ONCE() and
-// WRITE_ONCE().
-unsafe impl<E: TcpEvents> Send for Hook<E> {}
-// SAFETY: As above.
-unsafe impl<E: TcpEvents> Sync for Hook<E> {}
 
 /// Bytes of several pieces to send with one call.
 pub(crate) struct SendBatch<'a> {
@@ -361,19 +293,8 @@ impl TcpSocket {
     ///
     /// May sleep.
     pub(crate) fn watch<E: TcpEvents>(&mut self, events: Arc<E>) -> Result {
-        let raw = bindings::rds_tcp_hook {
-            event: Some(Hook::<E>::event),
-            ..Default::default()
-        };
-        let hook = KBox::new(
-            Hook {
-                raw: Opaque::new(raw),
-                events,
-            },
-            GFP_KERNEL,
-        )?;
+        let hook = Hook::new(events)?;
         self.unwatch();
-        let hook: KBox<dyn AnyHook> = hook;
         // SAFETY: The socket is alive by the type invariants. The hook is in a box, and is dropped
         // only when it is detached.
         unsafe { bindings::rds_rust_tcp_attach(self.raw.as_ptr(), hook.raw()) };

@@ -17,11 +17,13 @@ mod suite {
                 tcp::{
                     SendBatch,
                     TcpAddr,
-                    TcpEvent,
-                    TcpEvents,
-                    TcpRead,
                     TcpSocket,
                     TcpState, //
+                },
+                tcp_events::{
+                    TcpEvent,
+                    TcpEvents,
+                    TcpRead, //
                 },
                 NetRef, //
             },
