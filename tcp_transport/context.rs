@@ -10,14 +10,12 @@ use super::{
     counters::TcpCounter,
     reader::{
         AckedBy,
-        ReadMemory,
         ReadStop,
         Reader, //
     },
     stage::{
         large_ring,
-        FrameStage,
-        Staged, //
+        FrameStage, //
     },
     tcp::Tcp,
     writer::{
@@ -32,7 +30,6 @@ use crate::{
         EndpointProgress, //
     },
     kapi::{
-        errno::Errno,
         net::{
             tcp::{
                 TcpSocket,
@@ -45,8 +42,6 @@ use crate::{
         },
         print::pr_info_ratelimited,
         sync::{
-            cancel,
-            cancel_delayed,
             new_spinlock_bh,
             SpinLockBh, //
         },
@@ -78,10 +73,6 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    time::{
-        delay::fsleep,
-        Delta, //
-    },
     workqueue::{
         DelayedWork,
         Work,
@@ -90,10 +81,10 @@ use kernel::{
 };
 
 /// Frames that one run of the work receives. Then it is queued again, behind others.
-const BUDGET: usize = 256;
+pub(super) const BUDGET: usize = 256;
 
 /// Time in milliseconds until memory is looked for again.
-const RETRY_MS: u32 = 10;
+pub(super) const RETRY_MS: u32 = 10;
 
 /// The same for a connection whose incomplete messages have a limit. Anybody can have many of them.
 const LIMITED_RETRY_MS: u32 = 250;
@@ -101,9 +92,6 @@ const LIMITED_RETRY_MS: u32 = 250;
 /// Time in nanoseconds until the memory to carry many messages is looked for again. The socket also
 /// works without it.
 const GROW_INTERVAL: u64 = SECOND;
-
-/// Longest time in nanoseconds for which a teardown receives what has arrived, as on C RDS.
-const DRAIN_NS: u64 = 5 * SECOND;
 
 /// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +111,7 @@ pub(super) struct Io {
     pub(super) writer: Writer,
     is_up: bool,
     /// A message was sent or received.
-    has_message: bool,
+    pub(super) has_message: bool,
     /// Time from which on the memory to carry many messages may be looked for. `None` if there is
     /// some.
     grow_at: Option<u64>,
@@ -450,7 +438,7 @@ impl TcpContext {
     }
 
     /// Looks for the first message of the connection, unless it has been found.
-    fn look_for_message(&self, is_found: &mut bool) {
+    pub(super) fn look_for_message(&self, is_found: &mut bool) {
         *is_found = *is_found || self.connection.look_for_message();
     }
 
@@ -568,93 +556,10 @@ impl TcpContext {
     }
 
     /// Counts the messages that TCP has acknowledged as received.
-    fn take_acks(&self, writer: &mut Writer) {
+    pub(super) fn take_acks(&self, writer: &mut Writer) {
         let acked = core::mem::take(&mut writer.acked);
         if acked != 0 {
             self.connection.note_taken(acked);
         }
-    }
-
-    /// Ends the use of the socket. Receives what has arrived before that. Nothing happens through
-    /// the context afterwards. Sleeps.
-    pub(super) fn close(self: &Arc<Self>) {
-        let had_ended = self.progress.has_ended();
-        self.progress.end();
-        let mut guard = self.io.lock();
-        let io = &mut *guard;
-        if let Some(mut socket) = io.socket.take() {
-            socket.unwatch();
-            if self.role == Role::WakeUp {
-                if !had_ended {
-                    self.transport.counters.inc(TcpCounter::ConnectRaced);
-                }
-            } else {
-                let una = self.drain(&mut io.reader, &socket);
-                self.look_for_message(&mut io.has_message);
-                io.writer.note_una(una);
-                if io.reader.acked_by == AckedBy::Tcp {
-                    self.take_acks(&mut io.writer);
-                }
-            }
-        }
-        // The next endpoint needs the buffers of the messages for itself.
-        io.writer.clear();
-        io.reader.close();
-        drop(guard);
-        while let Some(frame) = self.unstage() {
-            drop(frame);
-        }
-        cancel::<_, 0>(self);
-        cancel_delayed::<_, 1>(self);
-    }
-
-    /// Takes a frame from the stage, so that it can be dropped without the lock.
-    fn unstage(&self) -> Option<Staged> {
-        self.stage.lock().pop()
-    }
-
-    /// Receives what the local TCP has acknowledged, and resets the connection. Returns the number
-    /// of the first byte that the peer's TCP has not acknowledged.
-    ///
-    /// The peer may send as long as TCP has a window, so that is closed. There may be no memory, so
-    /// the time is limited. A connection that has ended for good has no socket to deliver to.
-    fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
-        socket.close_window();
-        let counters = &self.transport.counters;
-        // No more arrives, so this ends. With the limit it could wait for others in vain.
-        let memory = ReadMemory {
-            limit: None,
-            ..self.transport.memory_to_read(&self.connection)
-        };
-        let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
-        let mut late = None;
-        loop {
-            let why: Error = match reader.run(socket, &self.connection, memory, counters, BUDGET) {
-                ReadStop::Nothing => match socket.abort_if_read() {
-                    Some(una) => return una,
-                    None => Errno::TimedOut.into(),
-                },
-                ReadStop::Budget => Errno::TimedOut.into(),
-                ReadStop::End => break,
-                // The peer sends again what it has no acknowledgement of.
-                ReadStop::NoMemory if reader.acked_by == AckedBy::Rds => break,
-                ReadStop::NoMemory => {
-                    fsleep(Delta::from_millis(RETRY_MS.into()));
-                    ENOMEM
-                }
-            };
-            if self.connection.has_ended() || time::monotonic_ns() >= deadline {
-                late = Some(why);
-                break;
-            }
-        }
-        let una = socket.snd_una();
-        let unread = u64::from(socket.abort());
-        if let Some(why) = late {
-            let lost = unread.saturating_add(reader.unfinished() as u64);
-            counters.add(TcpCounter::DrainLost, lost);
-            self.connection.note_failure("drain", why);
-        }
-        una
     }
 }

@@ -40,6 +40,7 @@
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
 //! | `tcp` | The state that all endpoints share |
 //! | `context` | The socket of an endpoint, and its work |
+//! | `teardown` | End of the use of a socket |
 //! | `link` | The link of an endpoint |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
@@ -56,6 +57,7 @@ mod partial;
 mod reader;
 mod stage;
 mod tcp;
+mod teardown;
 mod transport;
 mod tunables;
 mod writer;
