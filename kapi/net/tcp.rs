@@ -31,6 +31,7 @@ use crate::{
 };
 use core::{
     marker::PhantomData,
+    mem::MaybeUninit,
     net::Ipv6Addr,
     ptr::{
         self,
@@ -81,8 +82,13 @@ pub(crate) enum TcpState {
 }
 
 /// Bytes of several pieces to send with one call.
+///
+/// # Invariants
+///
+/// The first `count` of `pieces` are initialised. The others are not, as that would cost more than
+/// a short message.
 pub(crate) struct SendBatch<'a> {
-    pieces: [bindings::kvec; SendBatch::PIECES],
+    pieces: [MaybeUninit<bindings::kvec>; SendBatch::PIECES],
     count: usize,
     len: usize,
     _bytes: PhantomData<&'a [u8]>,
@@ -94,12 +100,9 @@ impl<'a> SendBatch<'a> {
 
     /// Creates an empty batch.
     pub(crate) fn new() -> Self {
-        const NONE: bindings::kvec = bindings::kvec {
-            iov_base: ptr::null_mut(),
-            iov_len: 0,
-        };
+        // INVARIANT: None is counted.
         Self {
-            pieces: [NONE; Self::PIECES],
+            pieces: [const { MaybeUninit::uninit() }; Self::PIECES],
             count: 0,
             len: 0,
             _bytes: PhantomData,
@@ -114,9 +117,12 @@ impl<'a> SendBatch<'a> {
         let Some(piece) = self.pieces.get_mut(self.count) else {
             return false;
         };
-        // TCP only reads it.
-        piece.iov_base = bytes.as_ptr().cast_mut().cast();
-        piece.iov_len = bytes.len();
+        piece.write(bindings::kvec {
+            // TCP only reads it.
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        });
+        // INVARIANT: Initialised just now.
         self.count = self.count.saturating_add(1);
         self.len = self.len.saturating_add(bytes.len());
         true
@@ -372,13 +378,13 @@ impl TcpSocket {
     /// May sleep.
     pub(crate) fn send(&self, batch: &mut SendBatch<'_>) -> Result<usize> {
         let hook = self.hook.as_ref().map_or(ptr::null_mut(), |it| it.raw());
-        // SAFETY: Socket and hook are alive by the type invariants. The pieces are alive as long as
-        // the batch.
+        // SAFETY: Socket and hook are alive by the type invariants. Those of the batch say that
+        // its pieces are initialised. Their bytes are alive as long as the batch.
         let sent = unsafe {
             bindings::rds_rust_tcp_send(
                 self.raw.as_ptr(),
                 hook,
-                batch.pieces.as_mut_ptr(),
+                batch.pieces.as_mut_ptr().cast(),
                 batch.count,
                 batch.len,
             )
