@@ -22,9 +22,14 @@ static void (*stock_data_ready)(struct sock *sk);
 static void (*stock_write_space)(struct sock *sk);
 static void (*stock_state_change)(struct sock *sk);
 
-/* The caller holds the lock of the callbacks, and RCU only if the stack does. */
+/*
+ * The caller holds the lock of the callbacks, and RCU only if the stack does. A program of BPF may
+ * have put the socket into a map, which uses the same field.
+ */
 static struct rds_tcp_hook *hook_of(const struct sock *sk)
 {
+	if (__locked_read_sk_user_data_with_flags(sk, SK_USER_DATA_PSOCK))
+		return NULL;
 	return __locked_read_sk_user_data_with_flags(sk, 0);
 }
 
@@ -302,17 +307,24 @@ bool rds_rust_tcp_is_reserved(const struct net *net, u16 port)
  * @hook: its receiver, until rds_rust_tcp_detach()
  *
  * A socket that a listener accepts does not inherit the hook.
+ *
+ * Return: 0, or -EBUSY if a map of BPF has the socket.
  */
-void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook)
+int rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook)
 {
 	struct sock *sk = sock->sk;
 
 	write_lock_bh(&sk->sk_callback_lock);
+	if (rcu_access_pointer(__sk_user_data(sk))) {
+		write_unlock_bh(&sk->sk_callback_lock);
+		return -EBUSY;
+	}
 	__rcu_assign_sk_user_data_with_flags(sk, hook, SK_USER_DATA_NOCOPY);
 	WRITE_ONCE(sk->sk_data_ready, data_ready);
 	WRITE_ONCE(sk->sk_write_space, write_space);
 	WRITE_ONCE(sk->sk_state_change, state_change);
 	write_unlock_bh(&sk->sk_callback_lock);
+	return 0;
 }
 
 /**

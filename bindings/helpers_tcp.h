@@ -49,7 +49,7 @@ void rds_rust_tcp_local_addr(const struct socket *sock, struct rds_tcp_addr *out
 void rds_rust_tcp_peer_addr(const struct socket *sock, struct rds_tcp_addr *out);
 void rds_rust_tcp_port_range(const struct net *net, u16 *low, u16 *high);
 bool rds_rust_tcp_is_reserved(const struct net *net, u16 port);
-void rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
+int rds_rust_tcp_attach(struct socket *sock, struct rds_tcp_hook *hook);
 void rds_rust_tcp_detach(struct socket *sock);
 void rds_rust_tcp_report_acks(struct rds_tcp_hook *hook, bool on);
 void rds_rust_tcp_set_buffers(struct socket *sock, int send, int receive);

@@ -293,6 +293,7 @@ impl TcpSocket {
     ///
     /// # Errors
     ///
+    /// - `EBUSY` if a map of BPF has the socket.
     /// - `ENOMEM`
     ///
     /// # Context
@@ -303,7 +304,7 @@ impl TcpSocket {
         self.unwatch();
         // SAFETY: The socket is alive by the type invariants. The hook is in a box, and is dropped
         // only when it is detached.
-        unsafe { bindings::rds_rust_tcp_attach(self.raw.as_ptr(), hook.raw()) };
+        to_result(unsafe { bindings::rds_rust_tcp_attach(self.raw.as_ptr(), hook.raw()) })?;
         // INVARIANT: Attached just now.
         self.hook = Some(hook);
         Ok(())
