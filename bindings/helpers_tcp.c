@@ -40,13 +40,19 @@ static void report(struct sock *sk, enum rds_tcp_event event)
 	read_lock_bh(&sk->sk_callback_lock);
 	hook = hook_of(sk);
 	if (hook)
-		hook->event(hook, event);
+		hook->event(hook, event, sk);
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
 static void data_ready(struct sock *sk)
 {
-	report(sk, RDS_TCP_READABLE);
+	struct rds_tcp_hook *hook;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	hook = hook_of(sk);
+	if (hook)
+		hook->event(hook, hook->listens ? RDS_TCP_ACCEPTABLE : RDS_TCP_READABLE, sk);
+	read_unlock_bh(&sk->sk_callback_lock);
 }
 
 static void state_change(struct sock *sk)
@@ -64,7 +70,7 @@ static void write_space(struct sock *sk)
 	    (READ_ONCE(hook->each_ack) || sk_stream_is_writeable(sk))) {
 		if (sk->sk_socket)
 			clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
-		hook->event(hook, RDS_TCP_WRITABLE);
+		hook->event(hook, RDS_TCP_WRITABLE, sk);
 	}
 	read_unlock_bh(&sk->sk_callback_lock);
 }
@@ -434,6 +440,49 @@ int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek)
 	if (!may_receive(sock->sk))
 		return -EAGAIN;
 	return kernel_recvmsg(sock, &msg, &vec, 1, len, MSG_DONTWAIT | (peek ? MSG_PEEK : 0));
+}
+
+/* Copies bytes for rds_rust_tcp_recv_locked(). */
+static int copy_bytes(read_descriptor_t *desc, struct sk_buff *skb, unsigned int offset, size_t len)
+{
+	char *to = desc->arg.data;
+
+	len = min(len, desc->count);
+	if (!len)
+		return 0;
+	if (skb_copy_bits(skb, offset, to + desc->written, len))
+		return -EFAULT;
+	desc->written += len;
+	desc->count -= len;
+	return len;
+}
+
+/**
+ * rds_rust_tcp_recv_locked() - receive in the event RDS_TCP_READABLE
+ * @sk: the socket of the event
+ * @to: memory for the bytes
+ * @len: its length
+ *
+ * Leaves urgent bytes, which only a process can skip.
+ *
+ * Return: the number of bytes, or -EAGAIN if there are none.
+ */
+int rds_rust_tcp_recv_locked(struct sock *sk, void *to, size_t len)
+{
+	read_descriptor_t desc = { .count = len, .arg.data = to };
+	int got;
+
+	if (skb_queue_empty(&sk->sk_receive_queue))
+		return -EAGAIN;
+	got = tcp_read_sock(sk, &desc, copy_bytes);
+	return got > 0 ? got : -EAGAIN;
+}
+
+/* Checks whether a process has more to receive, or the end of the stream. */
+bool rds_rust_tcp_has_unread(const struct sock *sk)
+{
+	return !skb_queue_empty(&sk->sk_receive_queue) ||
+	       READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN;
 }
 
 /* The first sequence number that the peer's TCP has not acknowledged. */

@@ -9,6 +9,9 @@
 
 /* Events of a socket. */
 enum rds_tcp_event {
+	/* A listener has a connection to accept. */
+	RDS_TCP_ACCEPTABLE,
+	/* Bytes have arrived. The receiver may call rds_rust_tcp_recv_locked(). */
 	RDS_TCP_READABLE,
 	RDS_TCP_WRITABLE,
 	RDS_TCP_STATE,
@@ -24,7 +27,9 @@ enum rds_tcp_state {
 
 /* Receiver of the events of a socket. It must not move or be freed while it is attached. */
 struct rds_tcp_hook {
-	void (*event)(struct rds_tcp_hook *hook, enum rds_tcp_event event);
+	void (*event)(struct rds_tcp_hook *hook, enum rds_tcp_event event, struct sock *sk);
+	/* The socket is a listener. The stack does not lock it for its events. */
+	bool listens;
 	/* Report each ACK of the peer's TCP, not only that there is room. */
 	bool each_ack;
 	/* Report no room: a send is under way. */
@@ -58,6 +63,8 @@ bool rds_rust_tcp_is_writable(const struct socket *sock);
 int rds_rust_tcp_send(struct socket *sock, struct rds_tcp_hook *hook, struct kvec *vec,
 		      size_t count, size_t len);
 int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
+int rds_rust_tcp_recv_locked(struct sock *sk, void *to, size_t len);
+bool rds_rust_tcp_has_unread(const struct sock *sk);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
 u32 rds_rust_tcp_last_ack(const struct socket *sock, bool *owes);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);

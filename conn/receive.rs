@@ -249,7 +249,7 @@ impl Connection {
     ///
     /// # Context
     ///
-    /// Softirq; process context over TCP. Frames of one connection arrive one by one.
+    /// Softirq; over TCP also process context. Frames of one connection arrive one by one.
     pub(crate) fn receive(
         self: &Arc<Self>,
         frame: RecvFrame<'_>,

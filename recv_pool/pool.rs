@@ -65,6 +65,9 @@ pub(crate) enum Context {
     Worker,
     /// Any context except hard interrupt.
     Atomic,
+    /// The same, for callers that try again where they may sleep. The pool does not grow, and no
+    /// failure is counted. So peers use up no large pieces of memory that interrupts may need.
+    FreeOnly,
 }
 
 impl From<GrowError> for Error {
@@ -260,6 +263,9 @@ impl Pool {
             if let Some(buf) = Arena::take_one_leaving(own, spare) {
                 return Ok(buf);
             }
+            if context == Context::FreeOnly {
+                return self.take_leaving(spare).ok_or(GrowError::NoMemory);
+            }
             if self.arenas.len() > 1 {
                 let left = self.borrows.load(Relaxed);
                 if left == 0 && self.grow(own, context, Effort::Easy).is_ok() {
@@ -380,7 +386,7 @@ impl Pool {
         if context == Context::Worker && self.exhausted.load(Relaxed) {
             return Err(GrowError::Exhausted);
         }
-        let may_sleep = context != Context::Atomic;
+        let may_sleep = matches!(context, Context::MaySleep | Context::Worker);
         let limit = self.limit.bytes();
         let mut why = GrowError::NoMemory;
         for order in self.config.orders {

@@ -4,10 +4,12 @@
 //!
 //! Events of the socket, and frames of the connection, queue the work. It receives, sends, and
 //! notes what TCP has acknowledged. A program may send without the work, see [`TcpContext::push`].
-//! The lock of the work also keeps it away from the teardown.
+//! An event may receive without it, see `arrivals.rs`. The lock of the work also
+//! keeps it away from the teardown.
 
 use super::{
     counters::TcpCounter,
+    read_side::ReadSide,
     reader::{
         AckedBy,
         ReadStop,
@@ -91,7 +93,7 @@ const LIMITED_RETRY_MS: u32 = 250;
 
 /// Time in nanoseconds until the memory to carry many messages is looked for again. The socket also
 /// works without it.
-const GROW_INTERVAL: u64 = SECOND;
+pub(super) const GROW_INTERVAL: u64 = SECOND;
 
 /// Purpose of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,17 +109,18 @@ pub(super) enum Role {
 /// The socket, and what the work needs for it.
 pub(super) struct Io {
     pub(super) socket: Option<TcpSocket>,
-    pub(super) reader: Reader,
     pub(super) writer: Writer,
+    /// Value of the reader.
+    pub(super) acked_by: AckedBy,
     is_up: bool,
     /// A message was sent or received.
     pub(super) has_message: bool,
     /// Time from which on the memory to carry many messages may be looked for. `None` if there is
     /// some.
-    grow_at: Option<u64>,
+    pub(super) grow_at: Option<u64>,
     /// Reading waits for memory.
-    starves: bool,
-    starvation: StreamStarvation,
+    pub(super) starves: bool,
+    pub(super) starvation: StreamStarvation,
     watch: TcpWatch,
 }
 
@@ -131,7 +134,11 @@ pub(super) struct TcpContext {
     #[pin]
     pub(super) io: Mutex<Io>,
     #[pin]
+    pub(super) read_side: SpinLockBh<ReadSide>,
+    #[pin]
     pub(super) stage: SpinLockBh<FrameStage>,
+    /// The work has to receive. Set before it is queued.
+    pub(super) deferred: Atomic<bool>,
     /// A transmission waits for room.
     pub(super) blocked: Atomic<bool>,
     /// Payload bytes, and at least 1, of the buffer that transmission waits for. 0 without one.
@@ -168,12 +175,19 @@ impl WorkItem<1> for TcpContext {
 }
 
 impl TcpEvents for TcpContext {
-    fn event(self: &Arc<Self>, event: TcpEvent) {
+    fn event(self: &Arc<Self>, event: TcpEvent<'_>) {
         let counters = &self.transport.counters;
         match event {
-            TcpEvent::Readable => counters.inc(TcpCounter::DataReadyCalls),
+            TcpEvent::Readable(socket) => {
+                counters.inc(TcpCounter::DataReadyCalls);
+                if self.receive_in_event(&socket) {
+                    return;
+                }
+                counters.inc(TcpCounter::DataReadyDeferred);
+                self.deferred.store(true, Relaxed);
+            }
             TcpEvent::Writable => counters.inc(TcpCounter::WriteSpaceCalls),
-            TcpEvent::State => {}
+            TcpEvent::State | TcpEvent::Acceptable => self.deferred.store(true, Relaxed),
         }
         self.queue();
     }
@@ -198,8 +212,8 @@ impl TcpContext {
         let carries = role != Role::WakeUp;
         let io = Io {
             socket: None,
-            reader: Reader::new(transport.partial_charge()),
             writer: Writer::new(carries)?,
+            acked_by: AckedBy::Unknown,
             is_up: false,
             has_message: false,
             grow_at: Some(0),
@@ -208,6 +222,7 @@ impl TcpContext {
             watch: TcpWatch::new(),
         };
         let stage = FrameStage::new(carries)?;
+        let read_side = ReadSide::new(Reader::new(transport.partial_charge()));
         Arc::pin_init(
             pin_init!(Self {
                 connection,
@@ -215,7 +230,9 @@ impl TcpContext {
                 transport,
                 role,
                 io <- kernel::new_mutex!(io, "TcpContext::io"),
+                read_side <- new_spinlock_bh!(read_side, "TcpContext::read_side"),
                 stage <- new_spinlock_bh!(stage, "TcpContext::stage"),
+                deferred: Atomic::new(true),
                 blocked: Atomic::new(false),
                 wanted: Atomic::new(0),
                 active: Atomic::new(0),
@@ -292,7 +309,7 @@ impl TcpContext {
             // The next endpoint sends it.
             return true;
         };
-        if !io.has_message || io.reader.acked_by == AckedBy::Unknown {
+        if !io.has_message || io.acked_by == AckedBy::Unknown {
             // The work notes what the first messages show.
             return false;
         }
@@ -335,30 +352,18 @@ impl TcpContext {
             self.note(EndpointEvent::Established);
         }
         let has_memory = self.find_memory();
+        let Some((stop, gives_up)) = self.receive(io, state) else {
+            return;
+        };
         let Self {
             connection,
             transport,
             ..
         } = &**self;
-        let (memory, counters) = (transport.memory_to_read(connection), &transport.counters);
-        let stop = io.reader.run(socket, connection, memory, counters, BUDGET);
-        io.starves = stop == ReadStop::NoMemory;
-        let gives_up = io.starves && self.wait_for_memory(&mut io.starvation, &io.reader, state);
-        if !io.starves {
-            io.starvation.end();
-        }
-        connection.flush_ack();
-        self.look_for_message(&mut io.has_message);
-        let may_grow = io.grow_at.is_some_and(|at| time::monotonic_ns() >= at);
-        if may_grow && io.has_message {
-            io.grow_at = match self.grow(&mut io.reader, &mut io.writer) {
-                Ok(()) => None,
-                Err(_) => {
-                    counters.inc(TcpCounter::GrowFailed);
-                    Some(time::monotonic_ns().saturating_add(GROW_INTERVAL))
-                }
-            };
-        }
+        let Some(socket) = &io.socket else {
+            return;
+        };
+        let counters = &transport.counters;
         let writer = &mut io.writer;
         let sent = writer.run(socket, connection, &self.stage, counters, usize::MAX);
         self.look_for_acks(io);
@@ -377,7 +382,9 @@ impl TcpContext {
             ReadStop::Nothing if !goes_on => {}
             ReadStop::Nothing | ReadStop::Budget => self.queue(),
             ReadStop::NoMemory if gives_up => return self.lose(),
-            ReadStop::NoMemory if memory.limit.is_some() => self.retry_later(LIMITED_RETRY_MS),
+            ReadStop::NoMemory if transport.has_limit(connection) => {
+                self.retry_later(LIMITED_RETRY_MS);
+            }
             ReadStop::NoMemory => self.retry_later(RETRY_MS),
             ReadStop::End => return self.lose(),
         }
@@ -399,7 +406,7 @@ impl TcpContext {
     /// memory, one of them has to go with its connection, and is sent again. A peer that has ended
     /// the stream sends on another one, and that takes the place of this one.
     #[cold]
-    fn wait_for_memory(
+    pub(super) fn wait_for_memory(
         &self,
         starvation: &mut StreamStarvation,
         reader: &Reader,
@@ -455,7 +462,7 @@ impl TcpContext {
     ///
     /// May sleep.
     #[cold]
-    fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
+    pub(super) fn grow(&self, reader: &mut Reader, writer: &mut Writer) -> Result {
         reader.grow()?;
         writer.grow()?;
         let mut ring = large_ring()?;
@@ -475,15 +482,18 @@ impl TcpContext {
                 return true;
             };
             let (last_ack, owes) = socket.last_ack();
-            let awaits_first = io.reader.acked_by == AckedBy::Unknown;
+            let awaits_first = io.acked_by == AckedBy::Unknown;
             if awaits_first && self.connection.is_path_to_c() {
                 // It is known since the last frames of the first path, and those wake nobody here.
                 self.queue();
             }
+            let Some((frames, is_incomplete)) = self.received() else {
+                return true;
+            };
             let stream = StreamSigns {
-                frames: io.reader.frames,
+                frames,
                 awaits_first,
-                is_incomplete: io.reader.is_incomplete(),
+                is_incomplete,
                 starves: io.starves,
             };
             has_stopped = io.watch.has_stopped(&stream, time::monotonic_ns());
@@ -526,7 +536,7 @@ impl TcpContext {
     fn look_for_acks(&self, io: &mut Io) {
         let Io {
             socket: Some(socket),
-            reader,
+            acked_by,
             writer,
             ..
         } = io
@@ -535,7 +545,7 @@ impl TcpContext {
         };
         loop {
             writer.note_una(socket.snd_una());
-            let waits = match reader.acked_by {
+            let waits = match *acked_by {
                 AckedBy::Rds => !writer.has_room(),
                 AckedBy::Unknown => false,
                 AckedBy::Tcp => {

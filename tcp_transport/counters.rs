@@ -56,6 +56,8 @@ counters! {
     GrowFailed => "tcp_grow_failed",
     /// Connections given up because of the memory to receive that an incomplete message held.
     RxStarvedDrop => "tcp_rx_starved_drop",
+    /// Events that bytes have arrived whose bytes the work of the socket receives.
+    DataReadyDeferred => "tcp_data_ready_deferred",
 }
 
 /// The counters of the transport.

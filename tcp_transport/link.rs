@@ -76,7 +76,7 @@ impl Link for TcpLink {
     fn tcp_progress(&self) -> Option<TcpProgress> {
         let io = self.0.io.lock();
         let socket = io.socket.as_ref()?;
-        let (header_left, payload_left) = io.reader.missing();
+        let (header_left, payload_left) = self.0.missing()?;
         let (last_begin, last_end) = io.writer.last();
         Some(TcpProgress {
             local_port: socket.local_addr().port,
@@ -91,7 +91,7 @@ impl Link for TcpLink {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_passive = u8::from(self.0.role() == Role::Passive);
-        let acked_by = self.0.io.lock().reader.acked_by;
+        let acked_by = self.0.io.lock().acked_by;
         let staged = self.0.stage.lock().count();
         f.write_fmt(fmt!(
             "transport=tcp passive={} acked_by={:?} staged={}",

@@ -270,7 +270,7 @@ impl WorkItem<1> for TcpAcceptor {
 }
 
 impl TcpEvents for TcpAcceptor {
-    fn event(self: &Arc<Self>, _: TcpEvent) {
+    fn event(self: &Arc<Self>, _: TcpEvent<'_>) {
         self.queue();
     }
 }

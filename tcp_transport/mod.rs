@@ -9,8 +9,9 @@
 //! connects; the other one only wakes it up, see `proto/tcp_role.rs`. An accepted socket becomes
 //! the request of its connection when its first header has arrived.
 //!
-//! The callbacks of a socket only queue work. The work receives, sends and looks for
-//! acknowledgements, as far as it can without waiting.
+//! The callback for bytes that have arrived receives them. Otherwise, and for all other events, the
+//! work of the socket runs. It receives, sends and looks for acknowledgements, as far as it can
+//! without waiting.
 //!
 //! # Ownership
 //!
@@ -36,10 +37,12 @@
 //! | `tunables` | Settings below `/proc/sys` |
 //! | `partial` | Limit on the buffers of incomplete messages |
 //! | `reader` | Frames from the stream |
+//! | `read_side` | Place of the reader, which events and the work share |
 //! | `stage` | Frames that wait for the socket |
 //! | `writer` | Frames to the stream, and what TCP has acknowledged of them |
 //! | `tcp` | The state that all endpoints share |
 //! | `context` | The socket of an endpoint, and its work |
+//! | `arrivals` | Receiving from the socket |
 //! | `teardown` | End of the use of a socket |
 //! | `link` | The link of an endpoint |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
@@ -48,12 +51,14 @@
 
 #![deny(unsafe_code)]
 
+mod arrivals;
 mod context;
 mod counters;
 mod endpoint;
 mod link;
 mod listener;
 mod partial;
+mod read_side;
 mod reader;
 mod stage;
 mod tcp;

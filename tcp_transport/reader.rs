@@ -22,9 +22,9 @@ use crate::{
         ReceiveError,
         RecvFrame, //
     },
-    kapi::net::{
-        tcp::TcpSocket,
-        tcp_events::TcpRead, //
+    kapi::net::tcp_events::{
+        TcpRead,
+        TcpSource, //
     },
     proto::{
         tcp_stream::{
@@ -84,6 +84,8 @@ pub(super) enum AckedBy {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadMemory<'a> {
     pub(crate) pools: &'a Pools,
+    /// Context of the reader.
+    pub(crate) context: Context,
     /// Limit on incomplete messages. `None` for known peers outside of namespaces of users.
     pub(crate) limit: Option<PartialLimit>,
 }
@@ -98,7 +100,7 @@ struct Window {
 
 impl Window {
     /// Reads up to the length of `to`, which is not 0.
-    fn read(&mut self, socket: &TcpSocket, to: &mut [u8]) -> TcpRead {
+    fn read(&mut self, socket: &impl TcpSource, to: &mut [u8]) -> TcpRead {
         if self.at >= self.end {
             if to.len() >= DIRECT || self.bytes.is_empty() {
                 return socket.recv(to);
@@ -200,10 +202,14 @@ impl Reader {
         self.have > 0
     }
 
-    /// Receives up to `budget` frames. May sleep.
+    /// Receives up to `budget` frames.
+    ///
+    /// # Context
+    ///
+    /// Sleeps if the context of `memory` allows that. Otherwise any context except hard interrupt.
     pub(crate) fn run(
         &mut self,
-        socket: &TcpSocket,
+        socket: &impl TcpSource,
         connection: &Arc<Connection>,
         memory: ReadMemory<'_>,
         counters: &TcpCounters,
@@ -215,25 +221,34 @@ impl Reader {
         }
         let before = self.frames;
         let stop = self.receive_frames(socket, connection, memory, budget);
-        if self.frame.as_ref().is_none_or(|frame| frame.filled == 0) {
-            // There may be any number of idle connections.
-            self.buf = None;
+        // An event that finds a buffer is cheaper. Strangers may be many.
+        let keeps = memory.context == Context::FreeOnly && memory.limit.is_none();
+        if !keeps {
+            drop(self.take_unused());
         }
         let count = self.frames.wrapping_sub(before);
         if count > 0 {
             let conn = || connection.key.traced();
             trace::recv_completed(conn, TransportId::Tcp as u8, count, || 0);
         }
-        if stop == ReadStop::NoMemory {
+        // The work tries again at once.
+        if stop == ReadStop::NoMemory && memory.context != Context::FreeOnly {
             counters.inc(TcpCounter::RxAllocWait);
         }
         stop
     }
 
+    /// Takes the buffer of the next frame, if nothing of that has arrived. There may be any number
+    /// of idle connections.
+    pub(super) fn take_unused(&mut self) -> Option<BufMut> {
+        let is_unused = self.frame.as_ref().is_none_or(|frame| frame.filled == 0);
+        self.buf.take_if(|_| is_unused)
+    }
+
     /// Receives up to `budget` frames.
     fn receive_frames(
         &mut self,
-        socket: &TcpSocket,
+        socket: &impl TcpSource,
         connection: &Arc<Connection>,
         memory: ReadMemory<'_>,
         budget: usize,
@@ -266,7 +281,7 @@ impl Reader {
     /// Receives the next frame.
     fn frame(
         &mut self,
-        socket: &TcpSocket,
+        socket: &impl TcpSource,
         connection: &Arc<Connection>,
         memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
@@ -287,7 +302,7 @@ impl Reader {
             return Err(stop);
         }
         let part = tcp_stream::part(frame.left, frame.size);
-        if let Err(stop) = self.pass(connection, frame.filled) {
+        if let Err(stop) = self.pass(connection, frame.filled, memory.context) {
             self.frame = Some(frame);
             return Err(stop);
         }
@@ -334,7 +349,7 @@ impl Reader {
     fn fill(
         &mut self,
         frame: &mut Incomplete,
-        socket: &TcpSocket,
+        socket: &impl TcpSource,
         memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
         let part = tcp_stream::part(frame.left, frame.size);
@@ -348,7 +363,7 @@ impl Reader {
                 return Err(ReadStop::NoMemory);
             }
             if self.buf.as_ref().is_none_or(|buf| buf.capacity() < len) {
-                let buf = pool.alloc(Context::MaySleep);
+                let buf = pool.alloc(memory.context);
                 self.buf = Some(buf.ok_or(ReadStop::NoMemory)?);
             }
             if most.is_some_and(|most| !self.charge.add(pool.buf_size(), most)) {
@@ -374,7 +389,12 @@ impl Reader {
     }
 
     /// Passes a whole frame to the connection.
-    fn pass(&mut self, connection: &Arc<Connection>, len: usize) -> Result<(), ReadStop> {
+    fn pass(
+        &mut self,
+        connection: &Arc<Connection>,
+        len: usize,
+        context: Context,
+    ) -> Result<(), ReadStop> {
         let mut taken = 0;
         let frame = RecvFrame::Stream {
             buf: &mut self.buf,
@@ -383,7 +403,9 @@ impl Reader {
         match connection.receive(frame, &mut taken) {
             Ok(()) => Ok(()),
             Err(ReceiveError::NoMemory) => {
-                connection.fill_recv_reserve();
+                if context != Context::FreeOnly {
+                    connection.fill_recv_reserve();
+                }
                 Err(ReadStop::NoMemory)
             }
             Err(ReceiveError::Violation(_)) => Err(ReadStop::End),

@@ -29,6 +29,7 @@ use crate::{
     },
     proto::starvation::next_give_up,
     recv_pool::{
+        Context,
         PoolShared,
         Pools,
         Unmapped, //
@@ -140,9 +141,14 @@ impl Tcp {
     }
 
     /// Returns the memory for frames of a peer. Any context.
-    pub(crate) fn memory_to_read(&self, connection: &Connection) -> ReadMemory<'_> {
+    pub(crate) fn memory_to_read(
+        &self,
+        connection: &Connection,
+        context: Context,
+    ) -> ReadMemory<'_> {
         ReadMemory {
             pools: self.memory(),
+            context,
             limit: self
                 .has_limit(connection)
                 .then(|| PartialLimit::of_pool(self.most_memory())),
@@ -151,7 +157,7 @@ impl Tcp {
 
     /// Returns `true` if incomplete messages on a connection have a limit: the peer is a stranger,
     /// or the namespace belongs to a user.
-    fn has_limit(&self, connection: &Connection) -> bool {
+    pub(super) fn has_limit(&self, connection: &Connection) -> bool {
         connection.is_of_stranger() || self.net.owner().is_some()
     }
 

@@ -31,7 +31,8 @@ use crate::{
         },
         time, //
     },
-    proto::SECOND, //
+    proto::SECOND,
+    recv_pool::Context, //
 };
 use kernel::{
     prelude::*,
@@ -53,24 +54,31 @@ impl TcpContext {
         self.progress.end();
         let mut guard = self.io.lock();
         let io = &mut *guard;
-        if let Some(mut socket) = io.socket.take() {
+        let mut socket = io.socket.take();
+        if let Some(socket) = &mut socket {
             socket.unwatch();
+        }
+        // No event uses it now.
+        let mut reader = self.take_reader();
+        if let Some((socket, reader)) = socket.zip(reader.as_mut()) {
             if self.role() == Role::WakeUp {
                 if !had_ended {
                     self.transport.counters.inc(TcpCounter::ConnectRaced);
                 }
             } else {
-                let una = self.drain(&mut io.reader, &socket);
+                let una = self.drain(reader, &socket);
                 self.look_for_message(&mut io.has_message);
                 io.writer.note_una(una);
-                if io.reader.acked_by == AckedBy::Tcp {
+                if reader.acked_by == AckedBy::Tcp {
                     self.take_acks(&mut io.writer);
                 }
             }
         }
         // The next endpoint needs the buffers of the messages for itself.
         io.writer.clear();
-        io.reader.close();
+        if let Some(mut reader) = reader {
+            reader.close();
+        }
         drop(guard);
         while let Some(frame) = self.unstage() {
             drop(frame);
@@ -91,11 +99,12 @@ impl TcpContext {
     /// the time is limited. A connection that has ended for good has no socket to deliver to.
     fn drain(&self, reader: &mut Reader, socket: &TcpSocket) -> u32 {
         socket.close_window();
-        let counters = &self.transport.counters;
+        let transport = &self.transport;
+        let counters = &transport.counters;
         // No more arrives, so this ends. With the limit it could wait for others in vain.
         let memory = ReadMemory {
             limit: None,
-            ..self.transport.memory_to_read(&self.connection)
+            ..transport.memory_to_read(&self.connection, Context::MaySleep)
         };
         let deadline = time::monotonic_ns().saturating_add(DRAIN_NS);
         let mut late = None;

@@ -8,7 +8,8 @@
 //! # Operation
 //!
 //! No call here waits for the peer. A socket reports its events to the [`TcpEvents`] that watches
-//! it, which queues work. The work then receives and sends as much as possible.
+//! it. In the event itself it may only receive ([`LockedSocket`](super::tcp_events::LockedSocket)).
+//! All else is done by work that it queues.
 //!
 //! # Ownership
 //!
@@ -20,7 +21,8 @@ use super::{
         AnyHook,
         Hook,
         TcpEvents,
-        TcpRead, //
+        TcpRead,
+        TcpSource, //
     },
     NetRef,
     NetUse, //
@@ -135,10 +137,13 @@ impl<'a> SendBatch<'a> {
 ///
 /// - `raw` is a live socket that `self` owns.
 /// - `hook` is the hook that is attached to it, if any.
+/// - `listens` is set if it is a listener.
 /// - `net` is a use of its namespace.
 pub(crate) struct TcpSocket {
     raw: NonNull<bindings::socket>,
     hook: Option<KBox<dyn AnyHook>>,
+    /// The socket is a listener.
+    listens: bool,
     net: NetUse,
 }
 
@@ -157,6 +162,7 @@ impl TcpSocket {
         Ok(Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             hook: None,
+            listens: false,
             net,
         })
     }
@@ -242,12 +248,13 @@ impl TcpSocket {
     ///
     /// May sleep.
     pub(crate) fn listen(net: &NetRef, port: u16, backlog: c_int) -> Result<Self> {
-        let socket = match Self::new(net, true) {
+        let mut socket = match Self::new(net, true) {
             Err(error) if error == Errno::AddressFamilyNotSupported.into() => {
                 Self::new(net, false)?
             }
             socket => socket?,
         };
+        socket.listens = true;
         // SAFETY: By the type invariants the socket is alive.
         unsafe { bindings::rds_rust_tcp_prepare_listener(socket.raw.as_ptr()) };
         socket.bind(&TcpAddr {
@@ -282,6 +289,7 @@ impl TcpSocket {
         let socket = Self {
             raw: NonNull::new(raw).ok_or(ENOMEM)?,
             hook: None,
+            listens: false,
             net: self.net.clone(),
         };
         socket.tune();
@@ -300,7 +308,7 @@ impl TcpSocket {
     ///
     /// May sleep.
     pub(crate) fn watch<E: TcpEvents>(&mut self, events: Arc<E>) -> Result {
-        let hook = Hook::new(events)?;
+        let hook = Hook::boxed(events, self.listens)?;
         self.unwatch();
         // SAFETY: The socket is alive by the type invariants. The hook is in a box, and is dropped
         // only when it is detached.
@@ -419,16 +427,7 @@ impl TcpSocket {
         }
     }
 
-    /// Receives bytes, up to the length of `to`, which is not 0.
-    ///
-    /// # Context
-    ///
-    /// May sleep.
-    pub(crate) fn recv(&self, to: &mut [u8]) -> TcpRead {
-        self.receive(to, false)
-    }
-
-    /// Returns bytes like [`Self::recv`], but leaves them in the socket.
+    /// Returns bytes like [`TcpSource::recv`], but leaves them in the socket.
     ///
     /// # Context
     ///
@@ -515,6 +514,13 @@ impl TcpSocket {
     pub(crate) fn abort(&self) -> u32 {
         // SAFETY: By the type invariants the socket is alive.
         unsafe { bindings::rds_rust_tcp_abort(self.raw.as_ptr()) }
+    }
+}
+
+impl TcpSource for TcpSocket {
+    /// Receives bytes, up to the length of `to`, which is not 0. May sleep.
+    fn recv(&self, to: &mut [u8]) -> TcpRead {
+        self.receive(to, false)
     }
 }
 

@@ -8,6 +8,10 @@
 //! returns an error.
 
 use crate::bindings;
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -15,10 +19,11 @@ use kernel::{
 };
 
 /// Event of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TcpEvent {
-    /// Bytes have arrived, or a listener has a connection to accept.
-    Readable,
+pub(crate) enum TcpEvent<'a> {
+    /// A listener has a connection to accept.
+    Acceptable,
+    /// Bytes have arrived. They may be received at once.
+    Readable(LockedSocket<'a>),
     /// There is room for bytes, or the peer's TCP has acknowledged some.
     Writable,
     /// The connection is up, or has ended.
@@ -32,8 +37,46 @@ pub(crate) trait TcpEvents: Send + Sync + 'static {
     /// # Context
     ///
     /// Softirq, or process context with the socket locked. It must not call a function of the
-    /// socket.
-    fn event(self: &Arc<Self>, event: TcpEvent);
+    /// [`TcpSocket`](super::tcp::TcpSocket).
+    fn event(self: &Arc<Self>, event: TcpEvent<'_>);
+}
+
+/// Source of a stream of bytes.
+pub(crate) trait TcpSource {
+    /// Receives bytes, up to the length of `to`, which is not 0.
+    fn recv(&self, to: &mut [u8]) -> TcpRead;
+}
+
+/// A socket that the stack has locked for an event.
+///
+/// # Invariants
+///
+/// `raw` is a socket of a connection. The caller of the event has locked it for `'a`.
+pub(crate) struct LockedSocket<'a> {
+    raw: NonNull<bindings::sock>,
+    _event: PhantomData<&'a bindings::sock>,
+}
+
+impl LockedSocket<'_> {
+    /// Returns `true` if something is left that only [`TcpSocket`](super::tcp::TcpSocket) receives:
+    /// urgent bytes, or the end of the stream.
+    pub(crate) fn has_unread(&self) -> bool {
+        // SAFETY: By the type invariants the socket is alive.
+        unsafe { bindings::rds_rust_tcp_has_unread(self.raw.as_ptr()) }
+    }
+}
+
+impl TcpSource for LockedSocket<'_> {
+    fn recv(&self, to: &mut [u8]) -> TcpRead {
+        let (at, len) = (to.as_mut_ptr().cast(), to.len());
+        // SAFETY: By the type invariants the socket is alive and locked. At most `len` bytes are
+        // written.
+        let got = unsafe { bindings::rds_rust_tcp_recv_locked(self.raw.as_ptr(), at, len) };
+        match usize::try_from(got) {
+            Ok(got) if got > 0 => TcpRead::Bytes(got),
+            _ => TcpRead::Nothing,
+        }
+    }
 }
 
 /// Result of a read.
@@ -56,7 +99,7 @@ pub(super) struct Hook<E: TcpEvents> {
 }
 
 impl<E: TcpEvents> Hook<E> {
-    /// Creates a hook that is not attached.
+    /// Creates a hook that is not attached, for a listener if `listens` is set.
     ///
     /// # Errors
     ///
@@ -65,9 +108,10 @@ impl<E: TcpEvents> Hook<E> {
     /// # Context
     ///
     /// May sleep.
-    pub(super) fn new(events: Arc<E>) -> Result<KBox<dyn AnyHook>> {
+    pub(super) fn boxed(events: Arc<E>, listens: bool) -> Result<KBox<dyn AnyHook>> {
         let raw = bindings::rds_tcp_hook {
             event: Some(Self::event),
+            listens,
             ..Default::default()
         };
         let hook = Self {
@@ -80,12 +124,25 @@ impl<E: TcpEvents> Hook<E> {
 
     /// # Safety
     ///
-    /// Only for the helpers, with an attached hook of type `E`.
-    unsafe extern "C" fn event(hook: *mut bindings::rds_tcp_hook, event: bindings::rds_tcp_event) {
+    /// Only for the helpers, with an attached hook of type `E` and its socket. For
+    /// `RDS_TCP_READABLE`, that is a locked socket of a connection.
+    unsafe extern "C" fn event(
+        hook: *mut bindings::rds_tcp_hook,
+        event: bindings::rds_tcp_event,
+        sk: *mut bindings::sock,
+    ) {
         // SAFETY: `raw` is the first field of a hook that lives while it is attached.
         let this = unsafe { &*hook.cast::<Self>() };
         this.events.event(match event {
-            bindings::rds_tcp_event_RDS_TCP_READABLE => TcpEvent::Readable,
+            bindings::rds_tcp_event_RDS_TCP_ACCEPTABLE => TcpEvent::Acceptable,
+            bindings::rds_tcp_event_RDS_TCP_READABLE => match NonNull::new(sk) {
+                // INVARIANT: By the caller's guarantee.
+                Some(raw) => TcpEvent::Readable(LockedSocket {
+                    raw,
+                    _event: PhantomData,
+                }),
+                None => return,
+            },
             bindings::rds_tcp_event_RDS_TCP_WRITABLE => TcpEvent::Writable,
             _ => TcpEvent::State,
         });

@@ -23,7 +23,8 @@ mod suite {
                 tcp_events::{
                     TcpEvent,
                     TcpEvents,
-                    TcpRead, //
+                    TcpRead,
+                    TcpSource, //
                 },
                 NetRef, //
             },
@@ -39,6 +40,7 @@ mod suite {
             FragmentSize,
             Header, //
         },
+        recv_pool::Context,
         tcp_transport::{
             IncomingStream,
             PartialBudget,
@@ -87,9 +89,9 @@ mod suite {
     }
 
     impl TcpEvents for Events {
-        fn event(self: &Arc<Self>, event: TcpEvent) {
+        fn event(self: &Arc<Self>, event: TcpEvent<'_>) {
             match event {
-                TcpEvent::Readable => self.readable.fetch_add(1, Relaxed),
+                TcpEvent::Acceptable | TcpEvent::Readable(_) => self.readable.fetch_add(1, Relaxed),
                 TcpEvent::Writable => self.writable.fetch_add(1, Relaxed),
                 TcpEvent::State => self.state.fetch_add(1, Relaxed),
             };
@@ -359,6 +361,7 @@ mod suite {
     ) -> Result {
         let memory = ReadMemory {
             pools: bench.wire.unmapped.pools(),
+            context: Context::MaySleep,
             limit,
         };
         let counters = TcpCounters::new()?;
@@ -440,35 +443,94 @@ mod suite {
         Ok(())
     }
 
+    fn transport(bench: &Bench) -> Result<Arc<Tcp>> {
+        let shared = TcpShared::new(pool_shared(&bench.queue, 16 << 20)?)?;
+        let tunables = Arc::new(TcpTunables::new(), GFP_KERNEL)?;
+        Tcp::new(&shared, NetRef::init()?, tunables)
+    }
+
+    fn counted(tcp: &Tcp, name: &str) -> u64 {
+        let mut found = 0;
+        tcp.for_each_counter(&mut |other, count| {
+            if other == name {
+                found = count;
+            }
+        });
+        found
+    }
+
+    /// Messages that arrive during a run of the work are left to it. Others need no work.
+    #[test]
+    fn the_event_of_a_socket_receives() -> Result {
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect()?;
+        let tcp = transport(&bench)?;
+        let deferred = || counted(&tcp, "tcp_data_ready_deferred");
+        let received = || bench.counted("recv_drop_no_sock");
+        let endpoint = TcpEndpoint::passive(&tcp, &connection)?;
+        let endpoint = IncomingStream::new(ends.right, endpoint).accept(&connection)?;
+        let (mut undeferred, mut arrives) = (false, Ok(()));
+        for sequence in 1..=100 {
+            let before = (deferred(), received());
+            send(&ends.left, &[&header(sequence, 4), b"four"])?;
+            arrives = arrives.and(eventually(|| received() > before.1));
+            undeferred |= deferred() == before.0;
+        }
+        drop(endpoint);
+        drop(bench);
+        assert_eq!((arrives, undeferred), (Ok(()), true));
+        Ok(())
+    }
+
+    #[test]
+    fn an_event_leaves_many_frames_to_the_work() -> Result {
+        const COUNT: u64 = 300;
+        let (bench, ends) = (Bench::new(0)?, connected()?);
+        let connection = bench.connect()?;
+        let tcp = transport(&bench)?;
+        let received = || bench.counted("recv_drop_no_sock");
+        let endpoint = TcpEndpoint::passive(&tcp, &connection)?;
+        let endpoint = IncomingStream::new(ends.right, endpoint).accept(&connection)?;
+        let before = received();
+        send(&ends.left, &[&header(1, 4), b"four"])?;
+        let first = eventually(|| received() == before + 1);
+        let deferred = counted(&tcp, "tcp_data_ready_deferred");
+        let mut bytes = KVec::new();
+        for sequence in 2..=COUNT {
+            bytes.extend_from_slice(&header(sequence, 0), GFP_KERNEL)?;
+        }
+        let sent = send(&ends.left, &[&bytes]);
+        let arrives = eventually(|| received() == before + COUNT);
+        let left = counted(&tcp, "tcp_data_ready_deferred") - deferred;
+        let expected = bytes.len();
+        drop(endpoint);
+        drop(bench);
+        assert_eq!((first, sent, arrives), (Ok(()), Ok(expected), Ok(())));
+        assert!(left > 0);
+        Ok(())
+    }
+
     /// C RDS counts what TCP has acknowledged as delivered. At the end of a link no more arrives
     /// than that, though there is no room for a stranger.
     #[test]
     fn the_end_of_a_link_needs_no_room_for_incomplete_messages() -> Result {
         let (bench, ends) = (Bench::new(0)?, connected()?);
         let connection = bench.connect_for(Some(UserId::PEERS))?;
-        let shared = TcpShared::new(pool_shared(&bench.queue, 16 << 20)?)?;
-        let tunables = Arc::new(TcpTunables::new(), GFP_KERNEL)?;
-        let tcp = Tcp::new(&shared, NetRef::init()?, tunables)?;
-        let limit = tcp.memory_to_read(&connection).limit.ok_or(EINVAL)?;
+        let tcp = transport(&bench)?;
+        let limit = tcp
+            .memory_to_read(&connection, Context::MaySleep)
+            .limit
+            .ok_or(EINVAL)?;
         let (mut others, most) = (tcp.partial_charge(), limit.of_frame(true));
         let is_full = others.add(most, most);
         send(&ends.left, &[&header(1, 4), b"four"])?;
         let endpoint = TcpEndpoint::passive(&tcp, &connection)?;
         let endpoint = IncomingStream::new(ends.right, endpoint).accept(&connection)?;
-        let counted = |name| {
-            let mut found = 0;
-            tcp.for_each_counter(&mut |other, count| {
-                if other == name {
-                    found = count;
-                }
-            });
-            found
-        };
-        let waits = eventually(|| counted("tcp_rx_alloc_wait") > 0);
+        let waits = eventually(|| counted(&tcp, "tcp_rx_alloc_wait") > 0);
         let before = bench.counted("recv_drop_no_sock");
         drop(endpoint);
         let received = bench.counted("recv_drop_no_sock") - before;
-        let lost = counted("tcp_drain_lost");
+        let lost = counted(&tcp, "tcp_drain_lost");
         drop(bench);
         assert_eq!((is_full, waits), (true, Ok(())));
         assert_eq!((received, lost), (1, 0));

@@ -21,6 +21,7 @@ mod suite {
             mprds::PathCount,
             SECOND, //
         },
+        recv_pool::Context,
         tcp_transport::{
             PartialLimit,
             Tcp,
@@ -59,7 +60,7 @@ mod suite {
         let peers = peers(&bench)?;
         let limited = peers
             .each_ref()
-            .map(|(tcp, peer)| tcp.memory_to_read(peer).limit.is_some());
+            .map(|(tcp, peer)| tcp.memory_to_read(peer, Context::MaySleep).limit.is_some());
         let [_, (of_strangers, _), (of_user, _), (of_other, _)] = &peers;
         let most = PartialLimit::of_pool(0).of_frame(true);
         let mut charges = [of_strangers, of_user].map(|tcp| tcp.partial_charge());

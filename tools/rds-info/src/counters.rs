@@ -167,6 +167,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_listen_no_path", Meaning::Drop, "Connections of peers for a path that was not accepted."),
     ("tcp_grow_failed", Meaning::Event, "Attempts to get the memory to carry many messages that found none."),
     ("tcp_rx_starved_drop", Meaning::Drop, "Connections given up because of the memory to receive that an incomplete message held."),
+    ("tcp_data_ready_deferred", Meaning::Event, "Events that bytes have arrived whose bytes the work of the socket receives."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.
