@@ -302,7 +302,11 @@ impl Connection {
             .ok_or(Violation::Short(bytes.len()))?;
         let header = Header::parse(header).map_err(Violation::Header)?;
         if payload.len() <= header.len as usize {
-            self.take(&header, ReceivedPiece::Frame(frame), origin)?;
+            let piece = match frame {
+                RecvFrame::Shared(_) => ReceivedPiece::Shared(payload),
+                frame => ReceivedPiece::Frame(frame),
+            };
+            self.take(&header, piece, origin)?;
             *taken = 1;
         } else {
             for message in Unpacker::new(bytes).skip(*taken as usize) {

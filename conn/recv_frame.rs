@@ -36,6 +36,9 @@ pub(crate) enum RecvFrame<'a> {
         /// Length of header and payload in bytes.
         len: usize,
     },
+    /// Header and payload from a stream, in memory that the transport needs again. The message
+    /// copies them.
+    Shared(&'a [u8]),
 }
 
 impl RecvFrame<'_> {
@@ -47,6 +50,7 @@ impl RecvFrame<'_> {
                 let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
                 bytes.get(..*len)
             }
+            Self::Shared(bytes) => Some(bytes),
         }
     }
 
@@ -58,6 +62,7 @@ impl RecvFrame<'_> {
                 .as_ref()
                 .and_then(|buf| buf.bytes().get(Header::LEN..*len))
                 .unwrap_or(&[]),
+            Self::Shared(bytes) => bytes.get(Header::LEN..).unwrap_or(&[]),
         }
     }
 
@@ -71,6 +76,7 @@ impl RecvFrame<'_> {
                 let capacity = buf.as_ref().map_or(0, BufMut::capacity);
                 self.payload().len() < capacity / 4
             }
+            Self::Shared(_) => true,
         }
     }
 
@@ -79,6 +85,7 @@ impl RecvFrame<'_> {
     pub(super) fn into_buf(self) -> Option<RecvBuf> {
         match self {
             Self::Dma { buf, .. } | Self::Stream { buf, .. } => buf.take().map(RecvBuf::Pooled),
+            Self::Shared(_) => None,
         }
     }
 
@@ -87,7 +94,7 @@ impl RecvFrame<'_> {
     pub(super) fn origin(&self) -> FrameOrigin {
         match self {
             Self::Dma { device, .. } => FrameOrigin::Rdma(*device),
-            Self::Stream { .. } => FrameOrigin::Stream,
+            Self::Stream { .. } | Self::Shared(_) => FrameOrigin::Stream,
         }
     }
 }

@@ -84,15 +84,11 @@ impl TcpContext {
     }
 
     /// Returns the number of frames that were received, and `true` if a message has begun and not
-    /// ended. Frees the buffer that events have kept.
+    /// ended.
     pub(super) fn received(&self) -> Option<(u32, bool)> {
-        let mut read_side = self.read_side.lock();
+        let read_side = self.read_side.lock();
         let reader = read_side.reader()?;
-        let found = (reader.frames, reader.is_incomplete());
-        let unused = reader.take_unused();
-        drop(read_side);
-        drop(unused);
-        Some(found)
+        Some((reader.frames, reader.is_incomplete()))
     }
 
     /// Returns the numbers of bytes that have not arrived: of the next header, and of the payload

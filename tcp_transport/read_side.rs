@@ -31,8 +31,8 @@ impl ReadSide {
     }
 
     /// Returns the reader, unless the work has it.
-    pub(super) fn reader(&mut self) -> Option<&mut Reader> {
-        self.reader.as_mut()
+    pub(super) fn reader(&self) -> Option<&Reader> {
+        self.reader.as_ref()
     }
 
     /// Returns the reader for an event. Returns `None` if the work has to receive.

@@ -4,7 +4,8 @@
 //!
 //! Payload is read into a buffer of the transport's pools, behind a copy of its header. The buffer
 //! goes to the reader of the message, or is used again. Short reads come from a window, so that one
-//! call of the socket returns many short messages.
+//! call of the socket returns many short messages. A short message that is in the window as a whole
+//! needs no buffer.
 
 use super::{
     counters::{
@@ -27,6 +28,7 @@ use crate::{
         TcpSource, //
     },
     proto::{
+        packed,
         tcp_stream::{
             self,
             Announced, //
@@ -54,6 +56,10 @@ const WINDOW: usize = 16 << 10;
 
 /// Shortest read that bypasses the window.
 const DIRECT: usize = 4096;
+
+/// Most payload bytes of a message that needs no buffer of the pools. It is copied to memory of its
+/// length, which costs less. The connection has a reserve for it.
+const MOST_SHORT: u32 = packed::LONGEST;
 
 /// Reason why reading has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +105,13 @@ struct Window {
 }
 
 impl Window {
+    /// Returns the frame whose header was read last, if its payload of `len` bytes is there.
+    fn frame(&self, len: usize) -> Option<&[u8]> {
+        let from = self.at.checked_sub(Header::LEN)?;
+        let to = self.at.checked_add(len).filter(|to| *to <= self.end)?;
+        self.bytes.get(from..to)
+    }
+
     /// Reads up to the length of `to`, which is not 0.
     fn read(&mut self, socket: &impl TcpSource, to: &mut [u8]) -> TcpRead {
         if self.at >= self.end {
@@ -131,6 +144,8 @@ struct Incomplete {
     size: FragmentSize,
     /// Bytes of header and payload that have arrived.
     filled: usize,
+    /// The frame has the whole message.
+    is_whole: bool,
 }
 
 /// The receive side of an endpoint.
@@ -221,10 +236,9 @@ impl Reader {
         }
         let before = self.frames;
         let stop = self.receive_frames(socket, connection, memory, budget);
-        // An event that finds a buffer is cheaper. Strangers may be many.
-        let keeps = memory.context == Context::FreeOnly && memory.limit.is_none();
-        if !keeps {
-            drop(self.take_unused());
+        if self.frame.as_ref().is_none_or(|frame| frame.filled == 0) {
+            // There may be any number of idle connections.
+            self.buf = None;
         }
         let count = self.frames.wrapping_sub(before);
         if count > 0 {
@@ -236,13 +250,6 @@ impl Reader {
             counters.inc(TcpCounter::RxAllocWait);
         }
         stop
-    }
-
-    /// Takes the buffer of the next frame, if nothing of that has arrived. There may be any number
-    /// of idle connections.
-    pub(super) fn take_unused(&mut self) -> Option<BufMut> {
-        let is_unused = self.frame.as_ref().is_none_or(|frame| frame.filled == 0);
-        self.buf.take_if(|_| is_unused)
     }
 
     /// Receives up to `budget` frames.
@@ -296,13 +303,20 @@ impl Reader {
             Some(frame) => frame,
             None => self.begin(connection)?,
         };
+        if self.has_short(&frame) {
+            return self.pass_short(connection, frame, memory.context);
+        }
         let result = self.fill(&mut frame, socket, memory);
         if let Err(stop) = result {
             self.frame = Some(frame);
             return Err(stop);
         }
         let part = tcp_stream::part(frame.left, frame.size);
-        if let Err(stop) = self.pass(connection, frame.filled, memory.context) {
+        let received = RecvFrame::Stream {
+            buf: &mut self.buf,
+            len: frame.filled,
+        };
+        if let Err(stop) = pass(received, connection, memory.context) {
             self.frame = Some(frame);
             return Err(stop);
         }
@@ -315,6 +329,7 @@ impl Reader {
                 left,
                 size: frame.size,
                 filled: 0,
+                is_whole: false,
             });
         }
         Ok(())
@@ -342,7 +357,36 @@ impl Reader {
             left,
             size: tcp_stream::cut(left, FragmentSize::K8),
             filled: 0,
+            is_whole: left <= FragmentSize::K8.bytes(),
         })
+    }
+
+    /// Returns `true` if a frame needs no buffer: it is short, and has arrived as a whole.
+    fn has_short(&self, frame: &Incomplete) -> bool {
+        let has_begun = !frame.is_whole || frame.filled > 0;
+        !has_begun && frame.left <= MOST_SHORT && self.window.frame(frame.left as usize).is_some()
+    }
+
+    /// Passes a short frame in the window to the connection, which copies it.
+    fn pass_short(
+        &mut self,
+        connection: &Arc<Connection>,
+        frame: Incomplete,
+        context: Context,
+    ) -> Result<(), ReadStop> {
+        let bytes = match frame.left {
+            // That in the window may say more than the acknowledgement.
+            0 => Some(&self.header[..]),
+            len => self.window.frame(len as usize),
+        };
+        let received = RecvFrame::Shared(bytes.unwrap_or(&[]));
+        if let Err(stop) = pass(received, connection, context) {
+            self.frame = Some(frame);
+            return Err(stop);
+        }
+        self.window.at = self.window.at.saturating_add(frame.left as usize);
+        self.have = 0;
+        Ok(())
     }
 
     /// Fills the buffer of a frame with its header and payload.
@@ -387,28 +431,22 @@ impl Reader {
         }
         Ok(())
     }
+}
 
-    /// Passes a whole frame to the connection.
-    fn pass(
-        &mut self,
-        connection: &Arc<Connection>,
-        len: usize,
-        context: Context,
-    ) -> Result<(), ReadStop> {
-        let mut taken = 0;
-        let frame = RecvFrame::Stream {
-            buf: &mut self.buf,
-            len,
-        };
-        match connection.receive(frame, &mut taken) {
-            Ok(()) => Ok(()),
-            Err(ReceiveError::NoMemory) => {
-                if context != Context::FreeOnly {
-                    connection.fill_recv_reserve();
-                }
-                Err(ReadStop::NoMemory)
+/// Passes a whole frame to a connection.
+fn pass(
+    frame: RecvFrame<'_>,
+    connection: &Arc<Connection>,
+    context: Context,
+) -> Result<(), ReadStop> {
+    match connection.receive(frame, &mut 0) {
+        Ok(()) => Ok(()),
+        Err(ReceiveError::NoMemory) => {
+            if context != Context::FreeOnly {
+                connection.fill_recv_reserve();
             }
-            Err(ReceiveError::Violation(_)) => Err(ReadStop::End),
+            Err(ReadStop::NoMemory)
         }
+        Err(ReceiveError::Violation(_)) => Err(ReadStop::End),
     }
 }
