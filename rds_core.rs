@@ -46,6 +46,7 @@ use kapi::{
         PernetRegistration,
         Registration, //
     },
+    print,
     rdma::{
         ClientRegistration,
         FaultInjection, //
@@ -234,6 +235,7 @@ impl InitNamespace {
 
 impl kernel::Module for RdsModule {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        print::init_limits();
         let queue = Arc::new(OwnedQueue::new(c"rds")?, GFP_KERNEL)?;
         // Separate queue: workers block for seconds on dead peers and would starve other work.
         let workers = Arc::new(OwnedQueue::new(c"rds_conn")?, GFP_KERNEL)?;

@@ -43,7 +43,11 @@ void rds_rust_free_percpu_u64(u64 __percpu *counters);
 void rds_rust_this_cpu_add(u64 __percpu *counter, u64 value);
 void rds_rust_this_cpu_count(u64 __percpu *events, u64 __percpu *amount, u64 value);
 u64 rds_rust_sum_percpu(u64 __percpu *counter);
+void rds_rust_printk_ratelimit_init(void);
 bool rds_rust_printk_ratelimit(unsigned int kind);
+#ifdef RDS_RUST_KUNIT
+bool rds_rust_printk_ratelimit_busy(unsigned int kind);
+#endif
 
 /* debugfs */
 struct rds_view {

@@ -27,6 +27,17 @@ pub(crate) enum About {
     Attempt = 3,
 }
 
+/// Prepares the rate limits, so that the first messages count correctly on several CPUs. The module
+/// calls it once, before any message.
+///
+/// # Context
+///
+/// Any context.
+pub(crate) fn init_limits() {
+    // SAFETY: The module is being loaded, so nothing uses the limits yet.
+    unsafe { crate::bindings::rds_rust_printk_ratelimit_init() };
+}
+
 /// Returns `true` if the rate limit permits a message of this kind now. The message counts.
 ///
 /// # Context
@@ -35,6 +46,13 @@ pub(crate) enum About {
 pub(crate) fn may_print(about: About) -> bool {
     // SAFETY: The function accepts any number below 4.
     unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
+}
+
+/// As [`may_print`], while another CPU is in it. There is room for the message.
+#[cfg(rds_kunit)]
+pub(crate) fn may_print_while_busy(about: About) -> bool {
+    // SAFETY: The function accepts any number below 4.
+    unsafe { crate::bindings::rds_rust_printk_ratelimit_busy(about as u32) }
 }
 
 /// Length of the windows in which messages of a connection are counted.

@@ -10,12 +10,19 @@ mod suite {
         print::{
             counted,
             may_print,
+            may_print_while_busy,
             About,
             LogLimit, //
         },
         time, //
     };
 
+    const KINDS: [About; 4] = [
+        About::Failure,
+        About::Change,
+        About::Program,
+        About::Attempt,
+    ];
     const WINDOW: u64 = 5_000_000_000;
     const MOST: usize = 10;
 
@@ -44,17 +51,17 @@ mod suite {
         assert!(limited);
     }
 
+    /// The kernel's limit begins with its first message. Until then it refused those beside it.
+    #[test]
+    fn a_first_message_beside_another_is_logged() {
+        assert_eq!(KINDS.map(may_print_while_busy), [true; 4]);
+    }
+
     /// A user could fill the log from namespaces of his, and hide what others need to see.
     #[test]
     fn connections_in_namespaces_of_users_log_nothing() {
         let limit = LogLimit::new(false);
-        let kinds = [
-            About::Failure,
-            About::Change,
-            About::Program,
-            About::Attempt,
-        ];
-        let may = kinds.map(|about| limit.may_print(about));
+        let may = KINDS.map(|about| limit.may_print(about));
         assert_eq!(may, [false; 4]);
     }
 
