@@ -27,6 +27,7 @@
 //! Uncertain answers are not cached: the CM had no memory or no port, or it named a device that is
 //! being removed.
 
+mod lookups;
 mod pace;
 mod table;
 
@@ -81,11 +82,15 @@ use kernel::{
         WorkItem, //
     }, //
 };
+use lookups::{
+    LookupKey,
+    LookupPlace,
+    Lookups, //
+};
 use table::{
     AddrKey,
     AddrTable,
     Answer,
-    Epoch,
     Set,
     TableWriter,
     WAYS, //
@@ -96,6 +101,22 @@ const SETS: usize = 128;
 
 /// Limit for the addresses that are looked up in advance. Leaves half of the table free.
 const REFRESH_MAX: usize = SETS * WAYS / 2;
+
+#[cfg(rds_kunit)]
+pub(crate) mod kunit {
+    pub(crate) use super::{
+        lookups::{
+            LookupKey,
+            LookupPlace,
+            Lookups, //
+        },
+        table::{
+            AddrKey,
+            AddrTable,
+            Set, //
+        }, //
+    };
+}
 
 /// User of the addresses of a device.
 pub(crate) trait AddrUser: Send + Sync {
@@ -116,8 +137,6 @@ struct AddrOwner {
 /// A lookup in progress.
 #[pin_data]
 struct Lookup {
-    key: AddrKey,
-    epoch: Epoch,
     answer: SetOnce<Result<Answer>>,
     #[pin]
     answered: Completion,
@@ -133,7 +152,7 @@ pub(crate) struct LocalAddrs {
     #[pin]
     devices: SpinLockBh<KVec<AddrOwner>>,
     #[pin]
-    lookups: SpinLockBh<KVec<Arc<Lookup>>>,
+    lookups: SpinLockBh<Lookups<Arc<Lookup>>>,
     /// Sections in which a CM id exists whose device is not known.
     sections: Arc<Sections>,
     /// A call of `start` is pending: by the work item, or at first by the creator of this object.
@@ -186,7 +205,7 @@ impl LocalAddrs {
                 table: AddrTable::new(sets),
                 writer <- new_spinlock_bh!(TableWriter::new(), "LocalAddrs::writer"),
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
-                lookups <- new_spinlock_bh!(KVec::new(), "LocalAddrs::lookups"),
+                lookups <- new_spinlock_bh!(Lookups::new(), "LocalAddrs::lookups"),
                 sections: Sections::new()?,
                 armed: Atomic::new(true),
                 not_before: Atomic::new(0),
@@ -277,26 +296,24 @@ impl LocalAddrs {
         }
         let lookup = Arc::pin_init(
             pin_init!(Lookup {
-                key,
-                epoch,
                 answer: SetOnce::new(),
                 answered <- Completion::new(),
             }),
             GFP_KERNEL,
         )?;
+        let place = LookupPlace::new()?;
+        let lookup_key = LookupKey::new(key, epoch);
         let mut lookups = self.lookups.lock();
         // An earlier lookup may have finished by now.
         if let Some(answer) = self.table.get(&key) {
             return Ok(answer);
         }
-        let same = |other: &&Arc<Lookup>| other.key == key && other.epoch == epoch;
-        if let Some(other) = lookups.iter().find(same).cloned() {
-            drop(lookups);
+        let other = lookups.begin(lookup_key, lookup.clone(), place);
+        drop(lookups);
+        if let Some(other) = other {
             other.answered.wait_for_completion();
             return other.answer.copy().unwrap_or(Ok(None));
         }
-        lookups.push(lookup.clone(), GFP_ATOMIC)?;
-        drop(lookups);
 
         let (answer, certain) = self.query_cm(&key);
         if let (Ok(answer), true) = (answer, certain && locality == Locality::Assigned) {
@@ -304,10 +321,7 @@ impl LocalAddrs {
                 .insert(&mut self.writer.lock(), &key, answer, epoch);
         }
         let _: bool = lookup.answer.populate(answer);
-        let mut lookups = self.lookups.lock();
-        let at = lookups.iter().position(|q| Arc::ptr_eq(q, &lookup));
-        let done = at.and_then(|at| lookups.remove(at).ok());
-        drop(lookups);
+        let done = self.lookups.lock().end(&lookup_key);
         drop(done);
         lookup.answered.complete_all();
         answer

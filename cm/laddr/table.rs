@@ -53,7 +53,7 @@ use core::{
 pub(crate) const WAYS: usize = 4;
 
 /// An address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct AddrKey {
     high: u64,
     low: u64,
@@ -89,7 +89,7 @@ impl AddrKey {
 }
 
 /// The time between two events, in which the addresses do not change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Epoch(u64);
 
 /// The number of the device that has an address, or `None` if no device has it.

@@ -20,6 +20,7 @@ mod fifo;
 mod gate;
 mod ib_private;
 mod idle_paths;
+mod laddr;
 mod mprds;
 mod packed;
 mod paths;
