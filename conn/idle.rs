@@ -248,7 +248,7 @@ impl Node {
                 if last.is_unanswered {
                     now.tree.note_answer(user);
                 }
-                now.tree.note_removed(user);
+                now.tree.note_removed(&connection.key, user);
             }
             if let Some(charge) = &connection.quota_charge {
                 charge.release();

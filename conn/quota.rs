@@ -77,6 +77,11 @@ impl TableUser for QuotaUser {
     fn is_peers(self) -> bool {
         false
     }
+
+    /// The node of the namespace has these shares.
+    fn has_share_of_peers(self) -> bool {
+        false
+    }
 }
 
 /// The connections of all network namespaces but the initial one. It has their keys only.
@@ -199,7 +204,7 @@ impl QuotaCharge {
         }
         self.note_answer();
         let mut charged = self.quota.charged.lock();
-        charged.note_removed(self.user);
+        charged.note_removed(&self.key, self.user);
         charged.remove(&self.key);
     }
 

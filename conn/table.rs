@@ -69,6 +69,12 @@ fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(margin)
 }
 
+/// Returns `true` if a user with `count` connections may have no more while there is room for
+/// `left`.
+fn is_share_full(count: usize, left: usize) -> bool {
+    count >= left.saturating_mul(7).max(FEW)
+}
+
 /// The limit that does not allow another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
@@ -81,6 +87,8 @@ pub(crate) enum Full {
     Unanswered(usize),
     /// Number of connections of one user's programs.
     User(usize),
+    /// Number of connections of one user's programs with one peer.
+    UserWithPeer(Ipv6Addr, usize),
 }
 
 impl fmt::Display for Full {
@@ -106,6 +114,11 @@ impl fmt::Display for Full {
             Self::User(count) => f.write_fmt(fmt!(
                 "its user has {} connections and leaves the rest to others, raise max_conns to allow more",
                 count
+            )),
+            Self::UserWithPeer(addr, count) => f.write_fmt(fmt!(
+                "its user has {} connections with {} and leaves the rest to others, raise max_conns_per_peer to allow more",
+                count,
+                ShownAddr(*addr)
             )),
         }
     }
@@ -134,6 +147,7 @@ pub(crate) struct TableSlot<V, U: TableUser = UserId> {
     entry: RBTreeNodeReservation<ConnKey, V>,
     peer: RBTreeNodeReservation<PeerKey, usize>,
     user: RBTreeNodeReservation<U, UserCounts>,
+    with_peer: RBTreeNodeReservation<(U, PeerKey), usize>,
 }
 
 /// Connections whose attempts are limited together.
@@ -184,6 +198,7 @@ impl<V, U: TableUser> TableSlot<V, U> {
             entry: RBTreeNodeReservation::new(GFP_KERNEL)?,
             peer: RBTreeNodeReservation::new(GFP_KERNEL)?,
             user: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            with_peer: RBTreeNodeReservation::new(GFP_KERNEL)?,
         })
     }
 }
@@ -216,11 +231,14 @@ pub(super) fn subtract<K: Ord>(counts: &mut RBTree<K, usize>, key: &K) {
 /// - `peers` has the number of entries for each peer address that has any.
 /// - `users` has three numbers for each user, if not all are 0. They are the entries added and not
 ///   removed, those whose peer has not answered, and the attempts begun and not ended.
+/// - `with_peers` has the number of entries added and not removed for each user and peer address,
+///   if it is not 0 and [`TableUser::has_share_of_peers`].
 /// - `strangers` has these numbers for all peers as a [`TableUser`], without attempts.
 pub(crate) struct ConnTable<V, U: TableUser = UserId> {
     tree: RBTree<ConnKey, V>,
     peers: RBTree<PeerKey, usize>,
     users: RBTree<U, UserCounts>,
+    with_peers: RBTree<(U, PeerKey), usize>,
     strangers: UserCounts,
     /// Attempts of [`AttemptGroup::Peers`] and [`AttemptGroup::Strangers`].
     for_peers: ForPeers,
@@ -237,6 +255,7 @@ impl<V, U: TableUser> ConnTable<V, U> {
             tree: RBTree::new(),
             peers: RBTree::new(),
             users: RBTree::new(),
+            with_peers: RBTree::new(),
             strangers: UserCounts::default(),
             for_peers: ForPeers::default(),
             for_strangers: ForPeers::default(),
@@ -280,13 +299,22 @@ impl<V, U: TableUser> ConnTable<V, U> {
     /// A user may have as many connections to peers that have never answered as there is room left,
     /// and [`FEW`] in any case. So one user alone gets half of the room, and the next one half of
     /// the rest. With those to peers that have answered a user may have seven times as many as
-    /// there is room left. So he leaves an eighth to others.
+    /// there is room left. So he leaves an eighth to others, and as much of those with one peer.
     pub(crate) fn has_room(&self, key: &ConnKey, user: Option<U>) -> Result<(), Full> {
         if self.len >= self.bounds.all {
             return Err(Full::All(self.bounds.all));
         }
-        if self.with_peer(key) >= self.bounds.per_peer {
+        let with_peer = self.with_peer(key);
+        if with_peer >= self.bounds.per_peer {
             return Err(Full::Peer(key.faddr, self.bounds.per_peer));
+        }
+        let of_user = user.and_then(|user| self.with_peers.get(&(user, PeerKey::of(key))));
+        let left = self.bounds.per_peer.saturating_sub(with_peer);
+        match of_user {
+            Some(count) if is_share_full(*count, left) => {
+                return Err(Full::UserWithPeer(key.faddr, *count));
+            }
+            _ => {}
         }
         let Some(counts) = user.and_then(|user| self.counts_of(user)) else {
             return Ok(());
@@ -295,7 +323,7 @@ impl<V, U: TableUser> ConnTable<V, U> {
         if counts.unanswered >= left.max(FEW) {
             return Err(Full::Unanswered(counts.unanswered));
         }
-        if counts.all >= left.saturating_mul(7).max(FEW) {
+        if is_share_full(counts.all, left) {
             return Err(Full::User(counts.all));
         }
         Ok(())
@@ -318,6 +346,10 @@ impl<V, U: TableUser> ConnTable<V, U> {
         // INVARIANT: One more in all. The key was not there, so nothing is replaced.
         add(&mut self.peers, PeerKey::of(&key), place.peer);
         if let Some(user) = user {
+            if user.has_share_of_peers() {
+                let user_peer = (user, PeerKey::of(&key));
+                add(&mut self.with_peers, user_peer, place.with_peer);
+            }
             match self.counts_of_mut(user) {
                 Some(counts) => {
                     counts.all = counts.all.saturating_add(1);
@@ -356,8 +388,9 @@ impl<V, U: TableUser> ConnTable<V, U> {
         });
     }
 
-    /// Notes that an entry added for `user` is removed.
-    pub(crate) fn note_removed(&mut self, user: U) {
+    /// Notes that the entry with this key, which was added for `user`, is removed.
+    pub(crate) fn note_removed(&mut self, key: &ConnKey, user: U) {
+        subtract(&mut self.with_peers, &(user, PeerKey::of(key)));
         self.change_counts(user, |counts| {
             counts.all = counts.all.saturating_sub(1);
         });
@@ -455,8 +488,9 @@ impl<V, U: TableUser> ConnTable<V, U> {
         (self.for_peers, self.for_strangers) = Default::default();
         let peers = core::mem::replace(&mut self.peers, RBTree::new());
         let users = core::mem::replace(&mut self.users, RBTree::new());
+        let with_peers = core::mem::replace(&mut self.with_peers, RBTree::new());
         let tree = core::mem::replace(&mut self.tree, RBTree::new());
-        (tree, (peers, users))
+        (tree, (peers, users, with_peers))
     }
 
     /// Returns the entry with the given key, or the next one.

@@ -244,7 +244,7 @@ mod suite {
         for n in 241..=256 {
             assert!(table.remove(&key(n, n, 0)).is_some());
             table.note_answer(UserId::new(5));
-            table.note_removed(UserId::new(5));
+            table.note_removed(&key(n, n, 0), UserId::new(5));
         }
         // Connections of peers are not limited by this. Neither is a user whose connections were
         // all removed.
@@ -253,9 +253,9 @@ mod suite {
         let full = Err(Full::Unanswered(128));
         assert_eq!(add_for(&mut table, key(998, 998, 0), first)?, full);
         assert_eq!(add_for(&mut table, key(998, 998, 0), fifth)?, Ok(()));
-        for _ in 0..128 {
+        for n in 1..=128 {
             table.note_answer(UserId::new(1));
-            table.note_removed(UserId::new(1));
+            table.note_removed(&key(n, n, 0), UserId::new(1));
         }
         assert_eq!(add_for(&mut table, key(997, 997, 0), first)?, Ok(()));
         Ok(())
@@ -283,7 +283,7 @@ mod suite {
         let first = UserId::new(1);
         for n in 1..=16 {
             assert!(table.remove(&key(n, n, 0)).is_some());
-            table.note_removed(first);
+            table.note_removed(&key(n, n, 0), first);
         }
         assert_eq!(
             add_for(&mut table, key(998, 998, 0), Some(first))?,
@@ -291,9 +291,56 @@ mod suite {
         );
         for n in 17..=32 {
             assert!(table.remove(&key(n, n, 0)).is_some());
-            table.note_removed(first);
+            table.note_removed(&key(n, n, 0), first);
         }
         assert_eq!(add_for(&mut table, key(998, 998, 0), Some(first))?, Ok(()));
+        Ok(())
+    }
+
+    /// With many types of service and paths he alone could keep others from that peer.
+    #[test]
+    fn a_user_leaves_an_eighth_of_those_with_a_peer_to_others() -> Result {
+        let mut table = table(65536, 256);
+        let mut local = 0;
+        for (user, most) in [(1, 224), (2, 28)] {
+            let user = Some(UserId::new(user));
+            for _ in 0..most {
+                local += 1;
+                assert_eq!(add_for(&mut table, key(local, 9, 0), user)?, Ok(()));
+            }
+            let full = Err(Full::UserWithPeer(addr(9), most));
+            assert_eq!(add_for(&mut table, key(999, 9, 0), user)?, full);
+            // His connections with another peer have a share of their own.
+            assert_eq!(add_for(&mut table, key(local, 8, 0), user)?, Ok(()));
+        }
+        let (first, third) = (UserId::new(1), Some(UserId::new(3)));
+        assert_eq!(add_for(&mut table, key(300, 9, 0), third)?, Ok(()));
+        for local in 301..=303 {
+            // Peers may have the rest.
+            let peers = Some(UserId::PEERS);
+            assert_eq!(add_for(&mut table, key(local, 9, 0), peers)?, Ok(()));
+        }
+        let full = Err(Full::Peer(addr(9), 256));
+        assert_eq!(add_for(&mut table, key(304, 9, 0), third)?, full);
+        for n in 1..=28 {
+            assert!(table.remove(&key(n, 9, 0)).is_some());
+            table.note_removed(&key(n, 9, 0), first);
+        }
+        let full = Err(Full::UserWithPeer(addr(9), 196));
+        assert_eq!(add_for(&mut table, key(305, 9, 0), Some(first))?, full);
+        assert!(table.remove(&key(29, 9, 0)).is_some());
+        table.note_removed(&key(29, 9, 0), first);
+        assert_eq!(add_for(&mut table, key(305, 9, 0), Some(first))?, Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn peers_have_no_share_of_a_peer() -> Result {
+        let mut table = table(65536, 256);
+        for n in 1..=256 {
+            let peers = Some(UserId::PEERS);
+            assert_eq!(add_for(&mut table, key(n, 9, 0), peers)?, Ok(()));
+        }
         Ok(())
     }
 
@@ -389,8 +436,8 @@ mod suite {
             table.end_attempt(of(one), AttemptPlace::First);
         }
         // Nothing is counted for a user without connections.
-        for _ in 1..=300 {
-            table.note_removed(one);
+        for n in 1..=300 {
+            table.note_removed(&key(n, n, 0), one);
         }
         assert_eq!(table.begin_attempt(of(one), Repeated), Ok(None));
         drop(table.take());
