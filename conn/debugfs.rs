@@ -94,6 +94,7 @@ impl fmt::Display for Line<'_> {
         let acked_bytes = tx.queue.acked_bytes;
         let retransmissions = tx.queue.state.retransmissions();
         let times = tx.history.times(false);
+        let stalled_secs = tx.stall.time() / SECOND;
         drop(tx);
         let rx = connection.path.rx.lock();
         let (next_rx, received_bytes) = (rx.next_sequence(), rx.bytes());
@@ -104,8 +105,8 @@ impl fmt::Display for Line<'_> {
         };
         f.write_fmt(fmt!(
             "{}: scope={} state={} ups={} next_tx={} acked={} unsent={} unacked={} next_rx={} \
-             fragment={} refusals={} \
-             acked_bytes={} received_bytes={} retransmissions={} up_secs={} reset={} reason={}",
+             fragment={} refusals={} acked_bytes={} received_bytes={} retransmissions={} \
+             up_secs={} stalled_secs={} reset={} reason={}",
             connection.key,
             connection.key.scope,
             state,
@@ -121,6 +122,7 @@ impl fmt::Display for Line<'_> {
             received_bytes,
             retransmissions,
             up_secs,
+            stalled_secs,
             times.reset,
             times.reason.number(),
         ))?;

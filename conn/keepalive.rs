@@ -17,12 +17,18 @@ use crate::{
         time, //
     },
     msg::Message,
-    proto::keepalive::{
-        KeepaliveDecision,
-        KeepaliveLimit,
-        LinkActivity,
-        LinkSnapshot,
-        Through, //
+    proto::{
+        keepalive::{
+            KeepaliveDecision,
+            KeepaliveLimit,
+            LinkActivity,
+            LinkSnapshot,
+            Through, //
+        },
+        stall::{
+            QueueSnapshot,
+            Stall, //
+        }, //
     },
     stats::Counter, //
 };
@@ -100,6 +106,7 @@ impl Connection {
         let is_checked = waits || self.is_stream();
         let Some(link) = tx.link.clone().filter(|_| is_checked) else {
             tx.keepalive.pause();
+            tx.stall = Stall::new();
             return;
         };
         let times_up = tx.times_up;
@@ -122,11 +129,21 @@ impl Connection {
             unsent,
             activity,
         };
-        let decision = tx.keepalive.check(&snapshot, time::monotonic_ns(), limit);
+        let queue = QueueSnapshot {
+            times_up,
+            oldest: tx.oldest().filter(|_| tx.is_pending()),
+            arrived: activity.arrived,
+        };
+        let now = time::monotonic_ns();
+        let stalls = tx.stall.check(&queue, now, limit);
+        let decision = tx.keepalive.check(&snapshot, now, limit);
         match (decision, tx.keepalive_sequence) {
-            (KeepaliveDecision::Keep, _) => {}
+            (KeepaliveDecision::Keep, _) => drop(tx),
             // Another keepalive would not be answered sooner.
-            (KeepaliveDecision::Send, Some(sequence)) => tx.keepalive.note_queued(sequence),
+            (KeepaliveDecision::Send, Some(sequence)) => {
+                tx.keepalive.note_queued(sequence);
+                drop(tx);
+            }
             (KeepaliveDecision::Send, None) => {
                 drop(tx);
                 self.send_keepalive(times_up);
@@ -144,6 +161,21 @@ impl Connection {
                 link.give_up();
             }
         }
+        // Also if the peer is asked for a sign of life now. It is reported once only.
+        if stalls && decision != KeepaliveDecision::GiveUp {
+            self.note_stall();
+        }
+    }
+
+    /// Counts and logs that the peer lives and takes nothing. The connection stays: the next one
+    /// would find the same peer, and operations of others would be lost.
+    fn note_stall(&self) {
+        self.node.stats.inc(Counter::ConnStalled);
+        pr_info_ratelimited!(
+            self.log_limit,
+            "{}: the peer takes no messages, although it is connected\n",
+            self.key
+        );
     }
 
     /// Queues a keepalive behind all messages, if the link is still the one that was checked.

@@ -49,6 +49,7 @@ use crate::{
         },
         packed,
         path_history::PathHistory,
+        stall::Stall,
         tx::{
             AckPolicy,
             SendState, //
@@ -235,6 +236,8 @@ pub(super) struct Tx {
     pub(super) keepalive: Keepalive,
     /// Sequence number of a keepalive that is in the queues.
     pub(super) keepalive_sequence: Option<u64>,
+    /// Time without progress, as the keepalive checks see it.
+    pub(super) stall: Stall,
     /// Sequence number of the last answer to a probe beyond the limits of pongs, or 0.
     pub(super) answer_sequence: u64,
     /// Times for the table of paths.
@@ -259,6 +262,7 @@ impl Tx {
             idle_tracker: IdleTracker::new(),
             keepalive: Keepalive::new(),
             keepalive_sequence: None,
+            stall: Stall::new(),
             answer_sequence: 0,
             history: PathHistory::new(),
         }
@@ -281,6 +285,13 @@ impl Tx {
         let TxQueue { unsent, sent, .. } = &self.queue;
         let is_keepalive = unsent.front().is_some_and(|first| first.is_keepalive);
         !sent.is_empty() || unsent.len() > usize::from(is_keepalive)
+    }
+
+    /// Returns the sequence number of the oldest message that waits to be sent or acknowledged.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let TxQueue { unsent, sent, .. } = &self.queue;
+        let oldest = sent.front().or_else(|| unsent.front());
+        oldest.map(|message| message.sequence)
     }
 }
 

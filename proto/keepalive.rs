@@ -31,6 +31,9 @@ use super::SECOND;
 /// Shortest limit. A peer without memory for receives reports that once per second.
 const SHORTEST_SECS: u32 = 4;
 
+/// Default limit.
+const USUAL_SECS: u32 = 30;
+
 /// Longest time between two checks. A changed limit takes effect within this time.
 const LONGEST_PERIOD_MS: u32 = 4000;
 
@@ -89,6 +92,23 @@ impl KeepaliveLimit {
             0 => LONGEST_PERIOD_MS,
             secs => secs.saturating_mul(125).min(LONGEST_PERIOD_MS),
         }
+    }
+
+    /// Returns the time in nanoseconds in which a peer that lives has to take a message. Without a
+    /// limit on its silence that of [`USUAL_SECS`] counts.
+    pub(super) fn progress(self) -> u64 {
+        let secs = match self.secs {
+            0 => USUAL_SECS,
+            secs => secs,
+        };
+        u64::from(secs).saturating_mul(SECOND)
+    }
+
+    /// Returns the time in nanoseconds between two checks, as far as it counts. A host that was
+    /// suspended could not receive. So at most the time of one late check counts.
+    pub(super) fn passed(self, last: u64, now: u64) -> u64 {
+        let most = u64::from(self.period_ms()).saturating_mul(2_000_000);
+        now.saturating_sub(last).min(most)
     }
 
     /// Returns the time in nanoseconds before a keepalive is sent, and again until the peer must
@@ -272,10 +292,7 @@ impl QuietPeriod {
         limit: KeepaliveLimit,
         failures: u32,
     ) -> KeepaliveDecision {
-        // A host that was suspended could not receive. So at most the time of one late check
-        // counts.
-        let most = u64::from(limit.period_ms()).saturating_mul(2_000_000);
-        let passed = now.saturating_sub(self.last).min(most);
+        let passed = limit.passed(self.last, now);
         let has_arrived =
             (self.times_up, self.arrived) != (snapshot.times_up, snapshot.activity.arrived);
         let waits = snapshot.waits && !snapshot.activity.rx_stalled && limit.secs > 0;

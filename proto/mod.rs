@@ -45,6 +45,7 @@ pub(crate) mod rdma;
 pub(crate) mod recv_depth;
 pub(crate) mod resolve;
 pub(crate) mod rx;
+pub(crate) mod stall;
 pub(crate) mod starvation;
 pub(crate) mod tcp_marks;
 pub(crate) mod tcp_role;

@@ -213,6 +213,9 @@ counters! {
     SendMoved => "send_moved",
     /// Pongs on another path over TCP than the first one, dropped because their port was full.
     RecvDropPong => "recv_drop_pong",
+    /// Times that a peer lived and took no messages for the time after which a silent one is given
+    /// up.
+    ConnStalled => "conn_stalled",
 }
 
 /// All counters of this node.

@@ -205,7 +205,7 @@ def test_restarts(rogue):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("attack", ["hangs", "amid-a-message", pytest.param("lives", marks=pytest.mark.long("release", "debug"))])
+@pytest.mark.parametrize("attack", ["hangs", "amid-a-message", "lives"])
 def test_silence(rogue, node, flavor, attack):
     """The peer's queue pair is alive, but no program serves it."""
     # Answers take longer on the debug kernel.

@@ -44,6 +44,7 @@ mod resolve;
 mod restarts;
 mod rx;
 mod sim;
+mod stall;
 mod starvation;
 mod tcp;
 mod tcp_watch;

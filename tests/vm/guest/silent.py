@@ -19,7 +19,7 @@ from rds import Sock, times_up
 from rogue import MINE, NODE, is_iwarp, main, need, rise
 
 PORT = 7000
-ASKED, SILENT = "conn_keepalive_sent", "conn_keepalive_timeout"
+ASKED, SILENT, STALLED = "conn_keepalive_sent", "conn_keepalive_timeout", "conn_stalled"
 # Among this many frames at least one send completion reports that the peer's device has taken them.
 REPORTED = 20
 
@@ -183,7 +183,7 @@ def amid_a_message(home, _seconds):
 def lives(home, _seconds):
     """A header now and then is enough, though it acknowledges nothing.
 
-    A silent peer shows when its time is over.
+    A silent peer shows when its time is over. One that lives and takes nothing counts, too.
     """
     def beside():
         with contextlib.ExitStack() as stack:
@@ -200,7 +200,13 @@ def lives(home, _seconds):
                 live.send(frames.header())
                 return now[SILENT] > before[SILENT]
 
+            def takes_nothing(now):
+                live.send(frames.header())
+                return now[STALLED] > before[STALLED]
+
             home.wait_for("the end of the silent one", over)
+            stalled = home.wait_for("a peer without progress", takes_nothing)
+            need(stalled[STALLED] == before[STALLED] + 1, "another peer takes nothing")
             need(live.ping(), "the one that lives was given up")
             with home.at_home():
                 sock.cancel(silent.source, PORT)

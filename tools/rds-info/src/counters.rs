@@ -144,6 +144,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("ib_completion_out_of_order", Meaning::Event, "Connections given up because their device lost or repeated a completion."),
     ("send_moved", Meaning::Event, "Messages that moved to the first path of their connection over TCP, because the peer has restarted."),
     ("recv_drop_pong", Meaning::Drop, "Pongs on another path over TCP than the first one, dropped because their port was full."),
+    ("conn_stalled", Meaning::Event, "Times that a peer lived and took no messages for the time after which a silent one is given up."),
     ("ib_pool_bytes", Meaning::Gauge, "Bytes of memory that all pools hold."),
     ("ib_pool_bufs_in_use", Meaning::Gauge, "Buffers of the pools that are in use."),
     ("ib_pool_foreign_shards", Meaning::Gauge, "Shards of the pools on another NUMA node than their device."),
