@@ -32,7 +32,7 @@ PYTHON = $(shell scripts/tool-path.sh python)
 help:
 	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2 and 7.3'
 	@echo
-	@echo '  make demo        boot two nodes, load the module on both, and ping between them'
+	@echo '  make demo        boot two nodes, load the module on both, and ping over RDMA and TCP'
 	@echo '  make test        all tests: host, KUnit and virtual machines, on both kernels'
 	@echo '  make test-fast   the tests that need no virtual machine, KUnit, and a dozen that need one: 3 minutes'
 	@echo '  make test-long   the tests that make test leaves out because they take hours; SHARD=2/4 for a part'
