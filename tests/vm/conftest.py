@@ -23,7 +23,7 @@ import faulty_device  # noqa: E402
 from blockcov import record  # noqa: E402
 from rdsvm import cluster, hardware, kept, klog  # noqa: E402
 from rdsvm.node import Defect, Environment, NodeError  # noqa: E402
-from traffic import TCP_WIRE, slow_down  # noqa: E402
+from traffic import TCP_WIRE, slow_down, start_tcp  # noqa: E402
 from wires import Wires  # noqa: E402
 
 FAILED = pytest.StashKey[bool]()
@@ -355,14 +355,6 @@ def wires(pair, guest):
     made.set_up()
     yield made
     made.take_down()
-
-
-def start_tcp(node):
-    """Loads RDS with its TCP transport."""
-    if node.impl == "c":
-        cluster.must(node.run(["modprobe", "rds_tcp"], check=False))
-    else:
-        node.forget("tcp=1")
 
 
 @pytest.fixture

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 """The answers of each socket call, which are the same on C RDS and on rds_rust.
 
-guest/abi.py runs the cases for each implementation, on the loopback address and between two RDMA
-devices. This file has the expected answers. For a deliberate difference, the case holds a Differ
-with both answers and the reason.
+guest/abi.py runs the cases for each implementation: on the loopback address, between two RDMA
+devices, and over TCP between two network namespaces. This file has the expected answers. For a
+deliberate difference, the case holds a Differ with both answers and the reason.
 """
 
 import json
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from differ import Differ
 from rdsvm.cluster import PAIR, PAIR6
-from traffic import ports
+from traffic import ports, start_tcp
 
 
 # Result of a receive by io_uring: number of bytes, payload, whether the source address is right,
@@ -21,11 +22,15 @@ FROM_THE_RING = [3, "abc", True, 16, 0, [[1, 29, 16]]]
 BAD_MAPPED = ("mapped any", "mapped broadcast", "mapped multicast")
 
 
-def tos_answers(after_a_message):
-    return {"unbound": [0, "ENOTTY"], "pinned": ["ok", 4], "loopback": "ENOTTY",
-            "bad memory": ["EFAULT", "EFAULT"], "set": ["ok", "ok", 255],
-            "set again": ["EINVAL", "EINVAL", 255], "connected": ["ok", 4],
+def tos_answers(after_a_message, low=4, high=255, again="EINVAL"):
+    return {"unbound": [0, "ENOTTY"], "pinned": ["ok", low], "loopback": "ENOTTY",
+            "bad memory": ["EFAULT", "EFAULT"], "set": ["ok", "ok", high],
+            "set again": [again, again, high], "connected": ["ok", low],
             "after a message": after_a_message}
+
+
+def tcp_tos_answers(after_a_message):
+    return tos_answers([after_a_message, 0], low=0, high=0, again="ok")
 
 
 def cancel_answers(wrong):
@@ -44,9 +49,8 @@ def stamp_answers(old_after_new, nanoseconds, new_nanoseconds):
             "nanoseconds": told(nanoseconds), "new nanoseconds": told(new_nanoseconds), "loopback": told(old)}
 
 
-def zero_copy_answers(not_asked):
-    return {"asked": "EOPNOTSUPP", "asked, no cookie": "EOPNOTSUPP", "not asked": not_asked,
-            "not asked, no cookie": not_asked}
+def zero_copy_answers(not_asked, asked="EOPNOTSUPP", no_cookie="EOPNOTSUPP"):
+    return {"asked": asked, "asked, no cookie": no_cookie, "not asked": not_asked, "not asked, no cookie": not_asked}
 
 
 def destination_answers(mapped, good):
@@ -64,6 +68,7 @@ def compat_answers(tos):
 
 
 LOOP, LOOP6 = "127.0.0.1", "::1"
+TOS_CAN_BE_SET = "connections are looked up for each message, so it can be set until it is"
 HINTS = ("MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE", "MSG_CONFIRM")
 # Answers that do not depend on the addresses of the two ends.
 ANYWHERE = {
@@ -127,15 +132,11 @@ ANYWHERE = {
     "recv_msg_trunc": [6, "abc"],
     "recv_flags_of_a_whole_message": ["abcdef", 0, 0],
     "recv_bad_memory": "EFAULT",
-    "recv_sender": {LOOP: [LOOP, 4002], "::1": ["::1", 4002], "10.9.0.1": ["10.9.0.2", 4002],
-                    "fd09::1": ["fd09::2", 4002]},
     "order_is_kept": True,
     "sizes": {str(size): [True, True]
               for size in (0, 1, 4095, 4096, 4097, 8192, 65536, (1 << 20) - 1, 1 << 20)},
     "poll_states": ["OUT WRNORM", "IN OUT RDNORM WRNORM", "OUT WRNORM", "OUT WRNORM"],
     "epoll_wakes": [0, 1],
-    "transports": {LOOP: "loopback", "::1": "loopback", "10.9.0.1": "infiniband",
-                   "fd09::1": "infiniband", "unbound": "none"},
     "send_waits": ["ETIMEDOUT", "EINTR"],
     "short_messages_at_once": Differ(
         c={"to itself": "any number", "to nobody": [1664, "EAGAIN"]},
@@ -150,28 +151,13 @@ ANYWHERE = {
         c=["ENOBUFS", "ENOBUFS", "EINTR", "EINTR", 20000], rust=["ENOBUFS", "ENOBUFS", "ETIMEDOUT", "EINTR", 20000],
         reason="C ignores SO_SNDTIMEO while the receiver is full"),
     "recverr": [[0, 1, 1, 0], "EINVAL", "EINVAL", "EFAULT"],
-    "transport_errors": {
-        "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
-        "loopback": "EINVAL", "infiniband": "infiniband", "gap": "ENOPROTOOPT",
-        "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": "ENOPROTOOPT",
-        "pinned there": "ok",
-        # bind() forgets the transport that it has chosen if the port is not available, and keeps it
-        # if the address is not available.
-        "port taken": ["EADDRINUSE", "none", "ok", "infiniband", "ok"],
-        "port taken, elsewhere": ["EADDRINUSE", "none", "ok", "infiniband", "ENOPROTOOPT"],
-        "port 1": ["EINVAL", "none", "ok", "infiniband", "ok"],
-        "nowhere": ["ENOPROTOOPT", "infiniband", "EOPNOTSUPP", "infiniband", "ok"],
-        "bad": ["EINVAL", "infiniband", "EOPNOTSUPP", "infiniband", "ok"],
-        "forgotten": ["EADDRINUSE", "ok", "loopback"]},
     "type_of_service": Differ(
-        c=tos_answers(after_a_message=["EINVAL", 0]), rust=tos_answers(after_a_message=["ok", 4]),
-        reason="connections are looked up for each message, so it can be set until it is"),
+        c=tos_answers(after_a_message=["EINVAL", 0]), rust=tos_answers(after_a_message=["ok", 4]), reason=TOS_CAN_BE_SET),
     "options": {"foreign level": "ENOPROTOOPT", "unknown": "ENOPROTOOPT",
                 "get unknown": "ENOPROTOOPT", "get foreign level": "ENOPROTOOPT"},
     "cancel_errors": Differ(
         c=cancel_answers("ok"), rust=cancel_answers("EINVAL"),
         reason="C ignores the family: it would cancel nothing, and return success"),
-    "cancel_frees_the_send_buffer": {x: [False, False, True] for x in ("10.9.0.1", "fd09::1")},
     "full_for_all_peers": ["EAGAIN", False, 1, True, 1],
     "cancel_leaves_other_sockets_alone": [True, False],
     "cancel_wakes_a_writer": [True, [3]],
@@ -231,11 +217,13 @@ ANYWHERE = {
         reason="C refuses MSG_NOSIGNAL, which io_uring sets"),
     "io_uring_cancelled": ["ECANCELED", 0, "", "abc"],
     "io_uring_without_copies": "EOPNOTSUPP",
+    "without_rdma": {**{x: "EOPNOTSUPP" for x in ("register", "register for", "map", "write", "read", "add")},
+                     "cookie": "EINVAL", "free nobody's": "EINVAL", "free all": "EINVAL"},
 }
 
 
 def names_of(near, far, near6, far6):
-    """Returns the answers that contain addresses: that of the sender and that of the receiver."""
+    """Returns the answers with the addresses of the sender and of the receiver."""
     return {
         "bind_in_use": ["EADDRINUSE", "ok", [near, 4002]],
         "names": ["unspec", 16, "ENOTCONN", [near, 4001], 16, [far, 4002]],
@@ -250,12 +238,61 @@ def names_of(near, far, near6, far6):
     }
 
 
+def between(ends, ends6, transport, on_loopback):
+    """Returns the answers with the addresses of a connection or with its transport.
+
+    on_loopback: the outcome of a bind to a loopback address, with this transport selected."""
+    return {
+        "recv_sender": {LOOP: [LOOP, 4002], LOOP6: [LOOP6, 4002],
+                        **{near: [far, 4002] for near, far in (ends, ends6)}},
+        "transports": {LOOP: "loopback", LOOP6: "loopback", ends[0]: transport, ends6[0]: transport, "unbound": "none"},
+        "cancel_frees_the_send_buffer": {x: [False, False, True] for x in (ends[0], ends6[0])},
+        "transport_errors": {
+            "short": "EINVAL", "long": "EINVAL", "negative": "EINVAL", "beyond": "EINVAL",
+            "loopback": "EINVAL", transport: transport, "gap": "ENOPROTOOPT",
+            "bound": "EOPNOTSUPP", "pinned twice": "EOPNOTSUPP", "pinned elsewhere": on_loopback,
+            "pinned there": "ok",
+            # bind() forgets the transport that it has chosen if the port is not available, and
+            # keeps it if the address is not available.
+            "port taken": ["EADDRINUSE", "none", "ok", transport, "ok"],
+            "port taken, elsewhere": ["EADDRINUSE", "none", "ok", transport, on_loopback],
+            "port 1": ["EINVAL", "none", "ok", transport, "ok"],
+            "nowhere": ["ENOPROTOOPT", transport, "EOPNOTSUPP", transport, "ok"],
+            "bad": ["EINVAL", transport, "EOPNOTSUPP", transport, "ok"],
+            "forgotten": ["EADDRINUSE", "ok", "loopback"]}}
+
+
+OVER_RDMA = {**ANYWHERE, **between(PAIR, PAIR6, "infiniband", "ENOPROTOOPT")}
+# TCP takes each type of service for 0.
+OVER_TCP = {
+    "type_of_service": Differ(
+        c=tcp_tos_answers(after_a_message="EINVAL"), rust=tcp_tos_answers(after_a_message="ok"), reason=TOS_CAN_BE_SET),
+    "zero_copy": Differ(
+        c=zero_copy_answers("EINVAL", asked=3, no_cookie="EINVAL"), rust=zero_copy_answers("EOPNOTSUPP"),
+        reason="over TCP C has zero-copy sends, and this module does not have them yet")}
+TCP_PAIR, TCP_PAIR6 = ("10.8.0.1", "10.8.0.2"), ("fd08::1", "fd08::2")
 EXPECTED = {
-    "loopback": {**ANYWHERE, **names_of(LOOP, LOOP, LOOP6, LOOP6)},
-    "device": {**ANYWHERE, **names_of(*PAIR, *PAIR6)},
+    "loopback": {**OVER_RDMA, **names_of(LOOP, LOOP, LOOP6, LOOP6)},
+    "device": {**OVER_RDMA, **names_of(*PAIR, *PAIR6)},
+    "tcp": {**ANYWHERE, **between(TCP_PAIR, TCP_PAIR6, "tcp", "ok"), **names_of(*TCP_PAIR, *TCP_PAIR6), **OVER_TCP},
 }
-# Only the release kernel runs the cases between devices, because they take long.
-WHERE = ("loopback", pytest.param("device", marks=pytest.mark.flavors("release")))
+# Only the release kernel runs the cases between two ends, because they take long.
+WHERE = ("loopback", *(pytest.param(x, marks=pytest.mark.flavors("release")) for x in ("device", "tcp")))
+
+
+@contextmanager
+def two_spaces(node):
+    """Loads RDS with TCP, and makes a network namespace and a veth pair to it."""
+    start_tcp(node)
+    near, far = (f"addr add {x}/24 dev abi{i}\naddr add {x6}/64 dev abi{i} nodad\nlink set abi{i} up"
+                 for i, (x, x6) in enumerate(zip(TCP_PAIR, TCP_PAIR6)))
+    node.run("ip netns add abi && ip link add abi0 type veth peer name abi1 netns abi && "
+             f"ip -b - <<END && ip -n abi -b - <<OTHER\n{near}\nEND\n{far}\nOTHER")
+    yield
+    # C RDS keeps the namespace, and loads again only with a new boot.
+    if node.impl == "rust":
+        node.run("ip netns del abi")
+    node.forget()
 
 
 @pytest.fixture(scope="session")
@@ -265,16 +302,23 @@ def answers():
     return {}
 
 
+def ask(node, where, guest):
+    """Returns the answers of all cases at a place."""
+    option = {"loopback": [], "device": ["--device"], "tcp": ["--tcp"]}[where]
+    result = node.run(["python3", guest / "abi.py", *option], check=False, timeout=1200)
+    found = {x["case"]: x["value"] for x in map(json.loads, result.out.splitlines())}
+    assert set(found) == set(EXPECTED[where]), f"not all cases ran: {result}"
+    return found
+
+
 @pytest.mark.on_c
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("case", EXPECTED["loopback"])
 def test_abi(node, answers, guest, case, where):
     key = node.impl, where
     if key not in answers:
-        result = node.run(["python3", guest / "abi.py", *["--device"] * (where == "device")], check=False, timeout=1200)
-        lines = [json.loads(line) for line in result.out.splitlines()]
-        answers[key] = {x["case"]: x["value"] for x in lines}
-        assert set(answers[key]) == set(EXPECTED[where]), f"not all cases ran: {result}"
+        with two_spaces(node) if where == "tcp" else nullcontext():
+            answers[key] = ask(node, where, guest)
     expected = EXPECTED[where][case]
     if isinstance(expected, Differ):
         expected = getattr(expected, node.impl)

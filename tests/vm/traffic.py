@@ -32,6 +32,14 @@ TCP_WIRE = 1
 RDS_TCP_PORT = 16385
 
 
+def start_tcp(node):
+    """Loads RDS with its TCP transport."""
+    if node.impl == "c":
+        must(node.run(["modprobe", "rds_tcp"], check=False))
+    else:
+        node.forget("tcp=1")
+
+
 def messages(flavor, count):
     """Returns the number of messages for a kernel. The debug kernel takes about six times as long
     for each."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs cases of the socket interface and prints the answer of each as one JSON line.
 
-The expected answers are in tests/vm/test_abi.py. The addresses 10.9.0.1 and 10.9.0.2, fd09::1 and
-fd09::2 belong to RDMA devices of this node.
+The expected answers are in tests/vm/test_abi.py.
 """
 
 import ctypes
@@ -17,7 +16,8 @@ import termios
 
 import abi_callers  # noqa: F401  (more cases)
 import abi_options  # noqa: F401
-from cases import CALL_TIMEOUT, FAR, FAR6, IB, IB6, LOOP, LOOP6, NEAR, NEAR6, case, each, exchange, main, outcome
+from cases import (ABSENT, CALL_TIMEOUT, ENDS, ENDS6, FAR, FAR6, LOOP, LOOP6, NEAR, NEAR6, TRANSPORT, case, each,
+                   exchange, main, outcome)
 from rds import (MAX_MESSAGE, MSG_ZEROCOPY, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SO_ZEROCOPY, SOL_RDS, Sock,
                  call, sendmsg, sockaddr)
 
@@ -99,7 +99,7 @@ def bind_in_use():
 
 @case
 def bind_port_of_another_address():
-    with Sock((LOOP, 4001)), Sock((IB[0], 4001)), Sock((LOOP6, 4001)):
+    with Sock((LOOP, 4001)), Sock((ENDS[0], 4001)), Sock((LOOP6, 4001)):
         return "ok"
 
 
@@ -432,7 +432,7 @@ def recv_empty_message():
 @case
 def recv_sender():
     out = {}
-    for here, there in ((LOOP, LOOP), (LOOP6, LOOP6), IB, IB6):
+    for here, there in ((LOOP, LOOP), (LOOP6, LOOP6), ENDS, ENDS6):
         with Sock((here, 4001), CALL_TIMEOUT) as r, Sock((there, 4002)) as s:
             s.send(b"x", (here, 4001))
             out[here] = r.recv()[1]
@@ -499,7 +499,7 @@ def epoll_wakes():
 @case
 def transports():
     out = {}
-    for host in (LOOP, LOOP6, IB[0], IB6[0]):
+    for host in (LOOP, LOOP6, ENDS[0], ENDS6[0]):
         with Sock((host, 0)) as s:
             out[host] = s.transport()
     with Sock() as s:
@@ -520,29 +520,29 @@ def transport_errors():
         "negative": (-1,),
         "beyond": (4,),
         "loopback": (3,),
-        "infiniband": (0,),
+        TRANSPORT: ({"infiniband": 0, "tcp": 2}[TRANSPORT],),
         "gap": (1,),
     })
     with Sock((LOOP, 0)) as s:
-        out["bound"] = outcome(s.pin, "infiniband")
+        out["bound"] = outcome(s.pin, TRANSPORT)
     with Sock() as s:
-        s.pin("infiniband")
-        out["pinned twice"] = outcome(s.pin, "infiniband")
+        s.pin(TRANSPORT)
+        out["pinned twice"] = outcome(s.pin, TRANSPORT)
         out["pinned elsewhere"] = outcome(s.bind, LOOP, 0)
     with Sock() as s:
-        s.pin("infiniband")
-        out["pinned there"] = outcome(s.bind, IB[0], 0)
-    with Sock((IB[0], 4001)), Sock((LOOP, 4001)):
+        s.pin(TRANSPORT)
+        out["pinned there"] = outcome(s.bind, ENDS[0], 0)
+    with Sock((ENDS[0], 4001)), Sock((LOOP, 4001)):
         for name, host, port, then in (
-                ("port taken", IB[0], 4001, IB[0]), ("port taken, elsewhere", IB[0], 4001, LOOP),
-                ("port 1", IB[0], 1, IB[0]), ("nowhere", "10.9.0.99", 4003, IB[0]), ("bad", "0.0.0.0", 4003, IB[0])):
+                ("port taken", ENDS[0], 4001, ENDS[0]), ("port taken, elsewhere", ENDS[0], 4001, LOOP),
+                ("port 1", ENDS[0], 1, ENDS[0]), ("nowhere", ABSENT[1], 4003, ENDS[0]), ("bad", "0.0.0.0", 4003, ENDS[0])):
             with Sock() as s:
-                s.pin("infiniband")
-                out[name] = [outcome(s.bind, host, port), s.transport(), outcome(s.pin, "infiniband"), s.transport(),
+                s.pin(TRANSPORT)
+                out[name] = [outcome(s.bind, host, port), s.transport(), outcome(s.pin, TRANSPORT), s.transport(),
                              outcome(s.bind, then, 4002)]
         with Sock() as s:
-            s.pin("infiniband")
-            out["forgotten"] = [outcome(s.bind, IB[0], 4001), outcome(s.bind, LOOP, 4002), s.transport()]
+            s.pin(TRANSPORT)
+            out["forgotten"] = [outcome(s.bind, ENDS[0], 4001), outcome(s.bind, LOOP, 4002), s.transport()]
     return out
 
 
@@ -551,20 +551,20 @@ def type_of_service():
     out = {}
     with Sock() as s:
         out["unbound"] = [outcome(s.tos), outcome(s.set_tos, 4)]
-        s.pin("infiniband")
+        s.pin(TRANSPORT)
         out["pinned"] = [outcome(s.set_tos, 4), s.tos()]
     with Sock((LOOP, 0)) as s:
         out["loopback"] = outcome(s.set_tos, 4)
-    with Sock((IB[0], 0)) as s:
+    with Sock((ENDS[0], 0)) as s:
         out["bad memory"] = [outcome(call, "ioctl", s.fileno(), ctypes.c_ulong(x), ctypes.c_void_p(8))
                              for x in (SIOCRDSSETTOS, SIOCRDSGETTOS)]
         out["set"] = [outcome(s.set_tos, 0), outcome(s.set_tos, 255), s.tos()]
         out["set again"] = [outcome(s.set_tos, 0), outcome(s.set_tos, 255), s.tos()]
-    with Sock((IB[0], 0)) as s:
-        s.connect(IB[1], 4001)
+    with Sock((ENDS[0], 0)) as s:
+        s.connect(ENDS[1], 4001)
         out["connected"] = [outcome(s.set_tos, 4), s.tos()]
-    with Sock((IB[0], 0)) as s, Sock((IB[1], 4001), CALL_TIMEOUT) as r:
-        s.send(b"abc", (IB[1], 4001))
+    with Sock((ENDS[0], 0)) as s, Sock((ENDS[1], 4001), CALL_TIMEOUT) as r:
+        s.send(b"abc", (ENDS[1], 4001))
         r.recv()
         out["after a message"] = [outcome(s.set_tos, 4), s.tos()]
     return out

@@ -9,7 +9,7 @@ import time
 
 import compat
 import uring
-from cases import CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, LOOP, NEAR, NEAR6, case, each, outcome
+from cases import CALL_TIMEOUT, ENDS, ERRORS, FAR, FAR6, LOOP, NEAR, NEAR6, case, each, outcome
 from rds import (RDS_CANCEL_SENT_TO, RDS_INFO_COUNTERS, SIOCRDSGETTOS, SIOCRDSSETTOS, SO_RDS_TRANSPORT, SOL_RDS, Sock,
                  controls, info, msghdr, parse, sockaddr)
 
@@ -22,13 +22,13 @@ CMSG_RDMA_DEST = 2
 @case
 def program_of_32_bits():
     """Calls of a 32-bit program."""
-    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
+    with Sock((ENDS[1], 4001), CALL_TIMEOUT) as r, Sock((ENDS[0], 4002), CALL_TIMEOUT) as s:
         tos = compat.memory(4)
         out = {"get tos": outcome(compat.ioctl, r.fileno(), SIOCRDSGETTOS, tos),
                "set tos": outcome(compat.ioctl, s.fileno(), SIOCRDSSETTOS, tos)}
         on = compat.memory(4, struct.pack("=i", 1))
         out["timestamp"] = outcome(compat.setsockopt, r.fileno(), SOL_RDS, SO_TIMESTAMP_OLD, on, 4)
-        s.send(b"abc", (IB[1], 4001))
+        s.send(b"abc", (ENDS[1], 4001))
         select.select([r], [], [], CALL_TIMEOUT)
         data, control, flags, _ = compat.recvmsg(r.fileno(), 100, 12 + 8)
         out["message"] = [data.decode(), flags]

@@ -13,8 +13,9 @@ import subprocess
 import threading
 import time
 
-from cases import (CALL_TIMEOUT, ERRORS, FAR, FAR6, IB, IB6, LOOP, NEAR, OF_C, await_address, case, each, exchange,
-                   outcome, page_before_nothing)
+import rdma
+from cases import (ABSENT, ABSENT6, CALL_TIMEOUT, ENDS, ENDS6, ERRORS, FAR, FAR6, LOOP, NEAR, OF_C, OVER_TCP,
+                   await_address, case, each, exchange, outcome, page_before_nothing)
 from rds import (RDS_CANCEL_SENT_TO, SO_RDS_TRANSPORT, SOL_RDS, BadMemory, Sock, call, recvmsg, sockaddr)
 
 RDS_RECVERR, RDS_CONG_MONITOR = 5, 6
@@ -87,10 +88,10 @@ def send_at_most(s, seconds, to):
 def send_waits():
     """Sends without room in the send buffer: the call waits until its timeout, or until a signal.
     """
-    nobody = ("10.9.0.77", 4000)
+    nobody = (ABSENT[0], 4000)
 
     def waits(seconds):
-        with Sock((IB[0], 0)) as s:
+        with Sock((ENDS[0], 0)) as s:
             fill(s, nobody)
             send_at_most(s, seconds, nobody)
 
@@ -113,7 +114,7 @@ def short_messages_at_once():
                     return [number, told]
             return "any number"
 
-    return {"to itself": count(LOOP), "to nobody": count(IB[0], "10.9.0.77", 4000)}
+    return {"to itself": count(LOOP), "to nobody": count(ENDS[0], ABSENT[0], 4000)}
 
 
 @case
@@ -122,7 +123,7 @@ def signals():
 
     The cases are a message, room in the send buffer, and room at a port that was full.
     """
-    nobody, to, wanted = ("10.9.0.77", 4000), (IB[1], 4001), {signal.SIGIO}
+    nobody, to, wanted = (ABSENT[0], 4000), (ENDS[1], 4001), {signal.SIGIO}
 
     def told(happen):
         while signal.sigtimedwait(wanted, 0):
@@ -136,14 +137,14 @@ def signals():
             pass
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    with Sock() as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
+    with Sock(host=ENDS[1]) as r, Sock((ENDS[0], 4002), CALL_TIMEOUT) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         r.bind(*to)
         s.send(b"first", to)
         r.recv()
         fcntl.fcntl(s, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(s, fcntl.F_SETFL, fcntl.fcntl(s, fcntl.F_GETFL) | os.O_ASYNC)
-        found = [told(lambda: r.send(b"message", (IB[0], 4002)))]
+        found = [told(lambda: r.send(b"message", (ENDS[0], 4002)))]
         fill(s, nobody)
         found.append(told(lambda: s.cancel(*nobody)))
         while (full := outcome(s.send, bytes(20000), to, socket.MSG_DONTWAIT)) != "ENOBUFS":
@@ -162,18 +163,18 @@ def signals():
 def time_limits_below_zero():
     """Negative timeouts expire at once. They differ from calls that must not wait."""
     over = struct.pack("@qq", -1, 0)
-    with Sock((IB[0], 0), CALL_TIMEOUT) as s:
-        fill(s, ("10.9.0.77", 4000))
+    with Sock((ENDS[0], 0), CALL_TIMEOUT) as s:
+        fill(s, (ABSENT[0], 4000))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             s.setsockopt(socket.SOL_SOCKET, option, over)
-        return [outcome(s.recv), outcome(s.send, b"x", ("10.9.0.77", 4000)), outcome(s.recv, 1, socket.MSG_DONTWAIT),
-                outcome(s.send, b"x", ("10.9.0.77", 4000), socket.MSG_DONTWAIT)]
+        return [outcome(s.recv), outcome(s.send, b"x", (ABSENT[0], 4000)), outcome(s.recv, 1, socket.MSG_DONTWAIT),
+                outcome(s.send, b"x", (ABSENT[0], 4000), socket.MSG_DONTWAIT)]
 
 
 @case
 def scopes_of_names():
     """Returns the scopes of both names of a socket, as "link" or a number."""
-    netdev = subprocess.run(["ip", "-o", "addr", "show", "to", IB[0]], check=True, capture_output=True).stdout.split()[1].decode()
+    netdev = subprocess.run(["ip", "-o", "addr", "show", "to", ENDS[0]], check=True, capture_output=True).stdout.split()[1].decode()
     link, near = socket.if_nametoindex(netdev), "fe80::9:1"
 
     def scopes(own, peer):
@@ -187,9 +188,9 @@ def scopes_of_names():
         await_address(near, 0, link)
         return each(scopes, {
             "both of the link": ((near, 0, link), ("fe80::9:2", 4000, link)),
-            "own of the link": ((near, 0, link), (IB6[1], 4000)),
-            "neither": ((IB6[0], 0), (IB6[1], 4000)),
-            "neither, with a scope": ((IB6[0], 0, link), (IB6[1], 4000, link)),
+            "own of the link": ((near, 0, link), (ENDS6[1], 4000)),
+            "neither": ((ENDS6[0], 0), (ENDS6[1], 4000)),
+            "neither, with a scope": ((ENDS6[0], 0, link), (ENDS6[1], 4000, link)),
         })
     finally:
         subprocess.run(["ip", "addr", "del", *address], check=True)
@@ -199,8 +200,8 @@ def scopes_of_names():
 def send_to_a_full_receiver():
     """Sends while the sender has room and the receiver has none. (On the loopback interface C RDS
     accepts every message.)"""
-    to = (IB[1], 4001)
-    with Sock() as r, Sock((IB[0], 0)) as s:
+    to = (ENDS[1], 4001)
+    with Sock(host=ENDS[1]) as r, Sock((ENDS[0], 0)) as s:
         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         r.bind(*to)
         sent = 0
@@ -244,8 +245,8 @@ def has_room(s):
 @case
 def cancel_frees_the_send_buffer():
     out = {}
-    for host, nobody, others in ((IB[0], "10.9.0.77", ("10.9.0.78",)),
-                                 (IB6[0], "fd09::77", ("fd09::78",))):
+    for host, nobody, others in ((ENDS[0], ABSENT[0], (ABSENT[1],)),
+                                 (ENDS6[0], ABSENT6[0], (ABSENT6[1],))):
         with Sock((host, 0)) as s:
             fill(s, (nobody, 4000))
             states = [has_room(s)]
@@ -262,8 +263,8 @@ def cancel_frees_the_send_buffer():
 def full_for_all_peers():
     """Messages that a peer does not take keep their sender from sending to all other peers until it
     cancels them. Another socket may send."""
-    nobody, to = ("10.9.0.77", 4000), (IB[1], 4001)
-    with Sock(to, CALL_TIMEOUT), Sock((IB[0], 0), CALL_TIMEOUT) as s, Sock((IB[0], 0), CALL_TIMEOUT) as other:
+    nobody, to = (ABSENT[0], 4000), (ENDS[1], 4001)
+    with Sock(to, CALL_TIMEOUT), Sock((ENDS[0], 0), CALL_TIMEOUT) as s, Sock((ENDS[0], 0), CALL_TIMEOUT) as other:
         fill(s, nobody)
         told = [outcome(s.send, b"x", to, socket.MSG_DONTWAIT), has_room(s), other.send(b"x", to)]
         s.cancel(*nobody)
@@ -272,23 +273,23 @@ def full_for_all_peers():
 
 @case
 def cancel_leaves_other_sockets_alone():
-    with Sock((IB[0], 0)) as s, Sock((IB[0], 0)) as other:
+    with Sock((ENDS[0], 0)) as s, Sock((ENDS[0], 0)) as other:
         for x in (s, other):
-            fill(x, ("10.9.0.77", 4000))
-        s.cancel("10.9.0.77", 4000)
+            fill(x, (ABSENT[0], 4000))
+        s.cancel(ABSENT[0], 4000)
         return [has_room(s), has_room(other)]
 
 
 @case
 def cancel_wakes_a_writer():
-    with Sock((IB[0], 0)) as s:
-        fill(s, ("10.9.0.77", 4000))
+    with Sock((ENDS[0], 0)) as s:
+        fill(s, (ABSENT[0], 4000))
         sent = []
-        thread = threading.Thread(target=lambda: sent.append(s.send(b"abc", ("10.9.0.77", 4000))))
+        thread = threading.Thread(target=lambda: sent.append(s.send(b"abc", (ABSENT[0], 4000))))
         thread.start()
         thread.join(0.2)
         waited = thread.is_alive()
-        s.cancel("10.9.0.77", 4000)
+        s.cancel(ABSENT[0], 4000)
         thread.join(30)
         return [waited, sent]
 
@@ -296,9 +297,9 @@ def cancel_wakes_a_writer():
 @case
 def cancel_with_a_longer_address():
     """Cancels with a sockaddr_storage that contains an IPv4 address."""
-    with Sock((IB[0], 0)) as s:
-        fill(s, ("10.9.0.77", 4000))
-        s.set_raw(RDS_CANCEL_SENT_TO, sockaddr("10.9.0.77", 4000).ljust(128, b"\0"))
+    with Sock((ENDS[0], 0)) as s:
+        fill(s, (ABSENT[0], 4000))
+        s.set_raw(RDS_CANCEL_SENT_TO, sockaddr(ABSENT[0], 4000).ljust(128, b"\0"))
         return has_room(s)
 
 
@@ -346,7 +347,7 @@ def stamps(r, s, nanos=False):
 def timestamps():
     on, off = struct.pack("=i", 1), bytes(4)
     out = {}
-    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
+    with Sock((ENDS[1], 4001), CALL_TIMEOUT) as r, Sock((ENDS[0], 4002), CALL_TIMEOUT) as s:
         out["not asked"] = stamps(r, s)
         for name, level in (("rds", SOL_RDS), ("socket", socket.SOL_SOCKET)):
             r.set_raw(SO_TIMESTAMP_OLD, on, level)
@@ -398,7 +399,7 @@ def traces(r, s, size=3):
 
 @case
 def latency():
-    with Sock((IB[1], 4001), CALL_TIMEOUT) as r, Sock((IB[0], 4002), CALL_TIMEOUT) as s:
+    with Sock((ENDS[1], 4001), CALL_TIMEOUT) as r, Sock((ENDS[0], 4002), CALL_TIMEOUT) as s:
         out = {}
         r.set_raw(SO_RDS_MSG_RXPATH_LATENCY, b"\3\2\1\0")
         out["three"] = traces(r, s)
@@ -497,8 +498,8 @@ def uek_options():
         with Sock() as s:
             s.set_raw(option, raw)
 
-    there = socket.inet_aton(IB[0]) + socket.inet_aton("10.9.0.99")
-    there6 = socket.inet_pton(socket.AF_INET6, IB6[0]) * 2
+    there = socket.inet_aton(ENDS[0]) + socket.inet_aton(ABSENT[1])
+    there6 = socket.inet_pton(socket.AF_INET6, ENDS6[0]) * 2
     out = each(reset, {
         "reset nothing": (UEK_CONN_RESET, bytes(4) + there),
         "reset bad memory": (UEK_CONN_RESET, BadMemory(12)),
@@ -525,3 +526,27 @@ def uek_reset_needs_a_capability():
         os._exit(0)
     os.waitpid(pid, 0)
     return os.read(read, 100).decode().split()
+
+
+@case
+def without_rdma():
+    """Asks for RDMA on a transport that has none: TCP, or the one of loopback addresses."""
+    host, peer = ENDS if OVER_TCP else (LOOP, LOOP)
+    to = peer, 4000
+    with Sock((host, 0)) as s:
+        memory = rdma.Memory(s, 1)
+        area = memory.base, 64
+        s.connect(*to)
+
+        def send(kind, data):
+            return rdma.send(s, b"abc", (SOL_RDS, kind, data))
+
+        transfers = [rdma.transfer(1 << 32, (0, 64), [area], flags) for flags in (rdma.READWRITE, 0)]
+        out = each(send, {
+            "map": (rdma.MAP, struct.pack("=QQQQ", *area, 0, 0)),
+            "cookie": (rdma.DEST, struct.pack("=Q", 1 << 32)),
+            **{name: raw[1:] for name, (raw, _) in zip(("write", "read"), transfers)},
+            "add": rdma.atomic(rdma.FETCH_ADD, 1 << 32, memory.base, 0, [1], 0)[1:]})
+        return out | {
+            "register": outcome(rdma.register, s, *area), "register for": outcome(rdma.register, s, *area, 0, to),
+            "free nobody's": outcome(memory.free, 12345), "free all": outcome(memory.free, 0)}

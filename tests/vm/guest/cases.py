@@ -2,7 +2,9 @@
 """Common code of the programs that run cases of the socket interface.
 
 Arguments are the names of cases. After --device, cases that do not depend on an address run between
-two RDMA devices instead of on the loopback address.
+two RDMA devices instead of on the loopback address. After --tcp, all cases between two addresses
+run over TCP. Then the second address is in the network namespace TCP_SPACE, because messages within
+one namespace take the loop transport.
 """
 
 import ctypes
@@ -21,9 +23,18 @@ LOOP = "127.0.0.1"
 LOOP6 = "::1"
 IB = ("10.9.0.1", "10.9.0.2")
 IB6 = ("fd09::1", "fd09::2")
-DEVICE = "--device" in sys.argv
+OVER_TCP = "--tcp" in sys.argv
+TRANSPORT = "tcp" if OVER_TCP else "infiniband"
+TCP_SPACE = "/run/netns/abi"
+# Addresses of both ends of a connection, and others of their networks, which no host has.
+ENDS, ENDS6, ABSENT, ABSENT6 = (
+    [x.replace("9", "8" if OVER_TCP else "9", 1) for x in group]
+    for group in (IB, IB6, ("10.9.0.77", "10.9.0.78"), ("fd09::77", "fd09::78")))
+if OVER_TCP:
+    Sock.home, space = (os.open(x, os.O_RDONLY) for x in ("/proc/self/ns/net", TCP_SPACE))
+    Sock.spaces = dict.fromkeys((ENDS[1], ENDS6[1]), space)
 # Addresses of the sender and of the receiver.
-(NEAR, FAR), (NEAR6, FAR6) = (IB, IB6) if DEVICE else ((LOOP, LOOP), (LOOP6, LOOP6))
+(NEAR, FAR), (NEAR6, FAR6) = (ENDS, ENDS6) if OVER_TCP or "--device" in sys.argv else ((LOOP, LOOP), (LOOP6, LOOP6))
 CASES = {}
 ERRORS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 # Timeout of a case, in seconds: a new network namespace alone may take 20 on the debug kernel.
@@ -117,7 +128,7 @@ def hung(*_):
 
 def main():
     signal.signal(signal.SIGALRM, hung)
-    for name in [x for x in sys.argv[1:] if x != "--device"] or CASES:
+    for name in [x for x in sys.argv[1:] if not x.startswith("--")] or CASES:
         signal.alarm(PATIENCE)
         try:
             value = CASES[name]()

@@ -22,6 +22,7 @@ RDS6_INFO_CONNECTIONS = 10011
 TRANSPORTS = {0: "infiniband", 2: "tcp", 3: "loopback", 0xFFFFFFFF: "none"}
 MAX_MESSAGE = 1 << 20
 FRAGMENT = 4096
+CLONE_NEWNET = 0x40000000
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -60,10 +61,22 @@ def scope(raw):
 
 
 class Sock:
-    """An RDS socket with (host, port) addresses of both families."""
+    """An RDS socket with (host, port) addresses of both families.
 
-    def __init__(self, address=None, timeout=None):
+    host: the address of a socket that is bound later, if its network namespace may be another one.
+    """
+
+    # Open files of network namespaces by address. All other addresses are in that of the program,
+    # `home`.
+    spaces, home = {}, None
+
+    def __init__(self, address=None, timeout=None, host=None):
+        space = self.spaces.get(host or address and address[0])
+        if space is not None:
+            call("setns", space, CLONE_NEWNET)
         self.sock = socket.socket(socket.AF_RDS, socket.SOCK_SEQPACKET, 0)
+        if space is not None:
+            call("setns", self.home, CLONE_NEWNET)
         # A timeout of Python itself would make the descriptor nonblocking.
         if timeout is not None:
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
