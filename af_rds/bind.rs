@@ -193,7 +193,7 @@ fn no_transport(sk: &Sock<Socket>, addr: IpBits) -> Error {
         return Errno::NoProtocolOption.into();
     }
     pr_program_ratelimited!(
-        "bind: no transport has the address {}: is it up on an RDMA device?\n",
+        "bind: no transport has the address {}: is it on an RDMA device that is up? (TCP: tcp=1)\n",
         crate::conn::ShownAddr(addr.addr())
     );
     Errno::AddressNotAvailable.into()
