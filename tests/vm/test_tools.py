@@ -571,6 +571,16 @@ def test_stress_between_nodes(pair, tools, active):
 
 
 @pytest.mark.long
+@pytest.mark.kinds("rxe")
+@pytest.mark.pairs("rust-c")
+def test_stress_over_tcp(pair, tools, tcp):
+    """Oracle's program for load runs over TCP as it does over RDMA, with this module at one end and
+    C RDS at the other."""
+    stress = Stress(tools, *zip(pair, tcp(0)), "-t", 2, "-d", 4, "-q", "8K", "-a", "100")
+    check_both_ways(stress.averages(), 2, 8192)
+
+
+@pytest.mark.long
 @pytest.mark.pairs("rust-rust")
 def test_stress_with_rdma_between_nodes(patient, tools):
     options = ("-t", 2, "-d", 4, "-q", "256", "-D", "64K")
