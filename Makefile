@@ -10,16 +10,17 @@ SHELL := /bin/bash
 .PHONY: help demo test test-fast test-long costs test-coverage test-miri test-stock vm vm-stop fuzz kunit modules modules-other modules-arm64 \
 	kernel shell lint clean tools programs pages deb install uninstall install-source print-kdir print-mods print-ko \
 	setup setup-build bench \
-	bench-pool bench-scaling bench-sharing plot
+	bench-pool bench-scaling bench-sharing bench-traces plot
 
 ifeq ($(filter $(FLAVOR),release debug),)
 $(error FLAVOR is release or debug, not '$(FLAVOR)')
 endif
 
 # The objects of each kernel have a folder of their own. So have those with the KUnit suites
-# (KUNIT=y), with coverage (KCOV=y, for the debug kernel), and with warnings as errors (WERROR=y).
+# (KUNIT=y), with coverage (KCOV=y, for the debug kernel), without tracepoints (UNTRACED=y), and with
+# warnings as errors (WERROR=y).
 # A kernel with checks of indirect calls (CFI=1) is another kernel.
-BUILD = $(CURDIR)/build/$(if $(CFI),cfi/)$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(WERROR),-werror)
+BUILD = $(CURDIR)/build/$(if $(CFI),cfi/)$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(UNTRACED),-untraced)$(if $(WERROR),-werror)
 # Without KDIR, the module is installed for the running kernel.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 KDIR ?= /lib/modules/$(shell uname -r)/build
@@ -28,6 +29,8 @@ given-kdir := $(KDIR)
 # Variables on make's command line do not reach a shell function.
 KDIR ?= $(shell KSRC='$(KSRC)' KERNEL_SERIES='$(KERNEL_SERIES)' CFI='$(CFI)' scripts/build-kernel.sh $(FLAVOR) --print)
 PYTHON = $(shell scripts/tool-path.sh python)
+# Rows of make bench-traces: they pass most tracepoints of messages.
+TRACED_ROWS = loop-64-rtt,loop-8k,rxe-64-rtt,rxe-64k-rtt
 
 help:
 	@echo 'rds_rust: Reliable Datagram Sockets (AF_RDS) in Rust for Linux 7.2 and 7.3'
@@ -51,6 +54,8 @@ help:
 	@echo '                   the cost of 1 to 1,000 connections on one node'
 	@echo '  make bench-sharing'
 	@echo '                   the cache lines that operations on two processors share'
+	@echo '  make bench-traces'
+	@echo '                   the cost of tracepoints that are off, against a module without them'
 	@echo '  make plot        a picture of the results of make bench or make bench-scaling: IN=results.json OUT=picture.svg'
 	@echo '  make modules     build rds_rust.ko'
 	@echo '  make install     install the module that was built with the same KDIR; DESTDIR=DIR to make a package'
@@ -96,7 +101,7 @@ else
 modules: setup-build
 endif
 	@mkdir -p '$(abspath $(BUILD))'
-	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) \
+	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) rds-untraced=$(UNTRACED) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 
@@ -170,6 +175,15 @@ bench-sharing: override FLAVOR := release
 bench-sharing: modules build/tools/insnlines.so
 	@$(PYTHON) scripts/bench_sharing.py $(if $(ROWS),--rows='$(ROWS)') $(if $(IMPLS),--impls='$(IMPLS)') \
 		$(if $(OUT),--out='$(OUT)') $(if $(STRICT),--strict)
+
+# The counts of both modules are on the same kernel, on which no tracepoint is on.
+bench-traces: override FLAVOR := release
+bench-traces: modules tools
+	@$(MAKE) --no-print-directory modules UNTRACED=y
+	@$(PYTHON) scripts/bench.py --impls=rust --rows='$(or $(ROWS),$(TRACED_ROWS))' \
+		--ko='$(CURDIR)/build/release-untraced/rds_rust.ko' --counts=build/release-untraced/counts.json
+	@$(PYTHON) scripts/bench.py --impls=rust --rows='$(or $(ROWS),$(TRACED_ROWS))' \
+		--base=build/release-untraced/counts.json $(if $(OUT),--out='$(OUT)')
 
 # Without IN, draws the pictures of the documentation again.
 plot: setup

@@ -6,14 +6,15 @@
 //! cannot be used by a module. A key is a static key: while the tracepoint is disabled, its test is
 //! one instruction that does nothing, and enabling it patches the code. Kbuild sets
 //! `rds_static_keys` if the kernel's build folder has the assembly for that. Otherwise the key is
-//! read. An atomic read of the `kernel` crate would be a call of a helper.
+//! read. An atomic read of the `kernel` crate would be a call of a helper. With `rds_untraced`
+//! nothing is tested: `make bench-traces` compares with such a module.
 
 macro_rules! keys {
     ($($name:ident => $point:ident,)*) => {$(
         /// Returns `true` if the tracepoint is enabled.
         #[inline(always)]
         pub(crate) fn $name() -> bool {
-            #[cfg(all(CONFIG_TRACEPOINTS, rds_static_keys))]
+            #[cfg(all(CONFIG_TRACEPOINTS, rds_static_keys, not(rds_untraced)))]
             // SAFETY: The tracepoint is a static of this module, and `key` is its static key, to
             // which C gives its initial value.
             unsafe {
@@ -24,7 +25,7 @@ macro_rules! keys {
                     false
                 )
             }
-            #[cfg(all(CONFIG_TRACEPOINTS, not(rds_static_keys)))]
+            #[cfg(all(CONFIG_TRACEPOINTS, not(rds_static_keys), not(rds_untraced)))]
             {
                 // SAFETY: This only takes an address.
                 let enabled = unsafe { &raw mut super::$point.key.key.enabled.counter };
@@ -32,7 +33,7 @@ macro_rules! keys {
                 // CPUs may change the number meanwhile, and any value that it had will do.
                 unsafe { enabled.read_volatile() != 0 }
             }
-            #[cfg(not(CONFIG_TRACEPOINTS))]
+            #[cfg(any(not(CONFIG_TRACEPOINTS), rds_untraced))]
             false
         }
     )*};

@@ -111,7 +111,46 @@ def arm64_module():
     """Builds the module for arm64, whose kernel has static keys."""
     if complaints := command("make", "-s", "modules-arm64"):
         return complaints
-    return "\n".join(f"{x} has no static key in Rust" for x in keys_without_patches(TOP / "build/arm64/rds_rust.ko"))
+    module = TOP / "build/arm64/rds_rust.ko"
+    missing = [f"{x} has no static key in Rust" for x in keys_without_patches(module)]
+    return "\n".join([*missing, *work_of_disabled(module)])
+
+
+def work_of_disabled(module):
+    """Returns a line for each test of a tracepoint, in an arm64 module, that is not a nop while the
+    tracepoint is off."""
+    def listing(*options):
+        return subprocess.run(["readelf", "--wide", *options, module], check=True, capture_output=True, text=True).stdout
+
+    return work_of_disabled_among(listing("--relocs"), listing("--sections"), module.read_bytes())
+
+
+def work_of_disabled_among(relocations, sections, module):
+    """Does the same for the listings of relocations and sections of readelf.
+
+    An entry of the jump table has 16 bytes: the place of the test, that of the code behind it, and
+    the key."""
+    starts = {name: int(start, 16) for name, start in
+              re.findall(r"^ *\[ *\d+\] (\S+) +\w+ +[0-9a-f]+ ([0-9a-f]+) ", sections, re.M)}
+    table = re.search(r"^Relocation section '.rela__jump_table'.*?(?=^Relocation section|\Z)", relocations, re.M | re.S)
+    entries = {}
+    for offset, symbol, more in re.findall(r"^([0-9a-f]{16}) +\S+ +\S+ +[0-9a-f]+ +(\S+) \+ ([0-9a-f]+)$",
+                                           table[0] if table else "", re.M):
+        entries.setdefault(int(offset, 16) // 16, {})[int(offset, 16) % 16] = symbol, int(more, 16)
+    found, seen = [], 0
+    for entry in entries.values():
+        (section, offset), (key, _) = entry[0], entry[8]
+        if not key.startswith("__tracepoint_"):
+            continue
+        seen += 1
+        start = starts[section] + offset
+        if module[start:start + 4] != ARM64_NOP:
+            found.append(f"{key.removeprefix('__tracepoint_')} is not a nop at {section}+{offset:#x} while it is off")
+    return found if seen else ["the module has no tests of tracepoints"]
+
+
+# In the order of the bytes in memory.
+ARM64_NOP = bytes.fromhex("1f2003d5")
 
 
 def keys_without_patches(module):

@@ -474,3 +474,34 @@ def test_keys_that_are_read_are_found(section, points, found):
     listing = "".join([head.format(section), *(RELOCATION.format(x) for x in points), head.format(".rela.debug_info"),
                        RELOCATION.format("rds_error") * 2])
     assert lint.keys_without_patches_among(["rds_drop", "rds_error"], listing) == found
+
+
+JUMP_TABLE = """
+Relocation section '.rela.text' at offset 0x40 contains 1 entry:
+0000000000000000  0000012c00000105 R_AARCH64_PREL64       0000000000000000 __tracepoint_rds_drop + 8
+
+Relocation section '.rela__jump_table' at offset 0x80 contains 6 entries:
+    Offset             Info             Type               Symbol's Value  Symbol's Name + Addend
+0000000000000000  0000000100000105 R_AARCH64_PREL32       0000000000000000 .text + 4
+0000000000000004  0000000100000105 R_AARCH64_PREL32       0000000000000000 .text + 40
+0000000000000008  0000000200000104 R_AARCH64_PREL64       00000000000004c8 __tracepoint_rds_drop + 8
+0000000000000010  0000000100000105 R_AARCH64_PREL32       0000000000000000 .text + 0
+0000000000000014  0000000100000105 R_AARCH64_PREL32       0000000000000000 .text + 40
+0000000000000018  0000000200000104 R_AARCH64_PREL64       00000000000004c8 {} + 8
+"""
+SECTIONS = "  [ 2] .text             PROGBITS        0000000000000000 000010 000100 00  AX  0   0  4\n"
+
+
+@pytest.mark.parametrize("key,found", [
+    ("descriptor", []),
+    ("__tracepoint_rds_error", ["rds_error is not a nop at .text+0x0 while it is off"]),
+])
+def test_tests_of_tracepoints_are_nops(key, found):
+    """The first instruction of the module is a branch, the second one does nothing."""
+    module = bytes(16) + bytes.fromhex("05000014") + lint.ARM64_NOP
+    assert lint.work_of_disabled_among(JUMP_TABLE.format(key), SECTIONS, module) == found
+
+
+def test_a_module_without_tests_of_tracepoints_is_noticed():
+    table = JUMP_TABLE.format("descriptor").replace("__tracepoint_", "")
+    assert lint.work_of_disabled_among(table, SECTIONS, bytes(64)) == ["the module has no tests of tracepoints"]

@@ -111,4 +111,6 @@ def check(row, impl, module, profile):
     if row["row"].startswith(("bind-", "loop-", "rxe-")):
         assert parts[module] > 0
         assert row[impl]["mean"] <= total <= row[impl]["mean"] * 1.02 + 500
+    # No tracepoint is on.
+    assert not re.search(r"\b(rds_rust_trace|__traceiter_rds)_", profile), row["row"]
     assert abs(sum(parts.values()) - 2 * total) < 1
