@@ -34,7 +34,9 @@ use crate::{
             Emitted,
             Family,
             RDS6_INFO_CONN_PATHS,
-            RDS_INFO_CONN_PATHS, //
+            RDS6_INFO_RDMA_CONNECTION_STATS,
+            RDS_INFO_CONN_PATHS,
+            RDS_INFO_RDMA_CONNECTION_STATS, //
         },
         RDS6_INFO_CONNECTIONS,
         RDS6_INFO_IB_CONNECTIONS,
@@ -73,6 +75,7 @@ enum Topic {
     Unread,
     Sockets,
     Rdma,
+    QueuePairs,
     Tcp,
     Paths,
 }
@@ -95,6 +98,8 @@ fn table(name: c_int) -> Option<(Topic, Family)> {
         RDS6_INFO_SOCKETS => (Topic::Sockets, Family::V6),
         RDS6_INFO_IB_CONNECTIONS => (Topic::Rdma, Family::V6),
         RDS6_INFO_TCP_SOCKETS => (Topic::Tcp, Family::V6),
+        RDS_INFO_RDMA_CONNECTION_STATS => (Topic::QueuePairs, Family::V4),
+        RDS6_INFO_RDMA_CONNECTION_STATS => (Topic::QueuePairs, Family::V6),
         RDS_INFO_CONN_PATHS => (Topic::Paths, Family::V4),
         RDS6_INFO_CONN_PATHS => (Topic::Paths, Family::V6),
         _ => return None,
@@ -209,6 +214,7 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
         Topic::Unread => unread(sk, &mut writer)?,
         Topic::Sockets => sockets(sk, &mut writer)?,
         Topic::Rdma => rdma(sk, &mut writer)?,
+        Topic::QueuePairs => queue_pairs(sk, &mut writer)?,
         Topic::Tcp => tcp(sk, &mut writer)?,
         Topic::Paths => paths(sk, &mut writer)?,
     };
@@ -355,14 +361,34 @@ fn rdma(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
         if key.transport != TransportId::Ib {
             return Ok(());
         }
-        writer.add(&info::RdmaConnection {
-            laddr: key.laddr,
-            faddr: key.faddr,
-            tos: key.tos,
-            path: connection.path.rdma_path().unwrap_or_default(),
-        })
+        writer.add(&rdma_connection(connection))
     })?;
     Ok(info::RdmaConnection::size(writer.family))
+}
+
+fn queue_pairs(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
+    for_each_connection(sk, |connection| {
+        let key = &connection.key;
+        if key.transport != TransportId::Ib || !writer.shows(key.laddr) {
+            return Ok(());
+        }
+        writer.add(&info::QueuePairRecord {
+            connection: rdma_connection(connection),
+            payload: connection.path.info().payload,
+            queue_pair: connection.path.queue_pair(),
+        })
+    })?;
+    Ok(info::QueuePairRecord::size(writer.family))
+}
+
+fn rdma_connection(connection: &Connection) -> info::RdmaConnection {
+    let key = &connection.key;
+    info::RdmaConnection {
+        laddr: key.laddr,
+        faddr: key.faddr,
+        tos: key.tos,
+        path: connection.path.rdma_path().unwrap_or_default(),
+    }
 }
 
 fn tcp(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
@@ -392,6 +418,7 @@ fn paths(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
             faddr: key.faddr,
             transport: key.transport.name(),
             tos: key.tos,
+            index: key.path,
             flags: now.flags,
             times: now.times,
         })

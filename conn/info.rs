@@ -19,6 +19,8 @@ use crate::{
             State, //
         },
         info::{
+            PayloadBytes,
+            QueuePair,
             RdmaPath,
             TcpProgress, //
         },
@@ -70,6 +72,7 @@ pub(crate) struct ConnInfo {
     /// `RDS_INFO_CONNECTION_FLAG_*`.
     pub(crate) flags: u8,
     pub(crate) times: PathTimes,
+    pub(crate) payload: PayloadBytes,
 }
 
 impl Path {
@@ -92,6 +95,7 @@ impl Path {
         let next_tx = tx.queue.state.next_sequence();
         let rests = state == State::Down as u32 && tx.idle_path.is_some();
         let times = tx.history.times(rests);
+        let acked = tx.queue.acked_bytes;
         drop(tx);
         let rx = self.rx.lock();
         // C RDS shows 0 before the first message.
@@ -100,6 +104,7 @@ impl Path {
         } else {
             rx.next_sequence()
         };
+        let received = rx.bytes();
         drop(rx);
         ConnInfo {
             next_tx,
@@ -114,6 +119,7 @@ impl Path {
                 CONNECTING
             },
             times,
+            payload: PayloadBytes { acked, received },
         }
     }
 
@@ -140,6 +146,16 @@ impl Path {
             None if self.state.load(Relaxed) == State::Down as u32 => tx.idle_path,
             None => None,
         }
+    }
+
+    /// Returns the queue pair of an RDMA connection while it is up.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn queue_pair(&self) -> Option<QueuePair> {
+        let link = self.tx.lock().link.clone();
+        link?.queue_pair()
     }
 
     /// Returns the progress of a connection over TCP while it is up.

@@ -22,6 +22,7 @@ use crate::{
     },
     proto::{
         info::{
+            QueuePair,
             RdmaPath,
             TcpProgress, //
         },
@@ -215,6 +216,15 @@ pub(crate) trait Link: Send + Sync {
     ///
     /// Any context.
     fn path(&self) -> RdmaPath;
+
+    /// Returns the queue pair. `None` once it is closed, and on other transports than RDMA.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    fn queue_pair(&self) -> Option<QueuePair> {
+        None
+    }
 
     /// Returns the progress of a connection over TCP. `None` on other transports.
     ///

@@ -37,7 +37,10 @@ use crate::{
         sync::Item, //
     },
     proto::{
-        info::RdmaPath,
+        info::{
+            QueuePair,
+            RdmaPath, //
+        },
         keepalive::LinkActivity,
         wire::FragmentSize,
         xmit::{
@@ -67,6 +70,17 @@ impl Link for Qp<QpContext> {
         self.handler().path.copy().unwrap_or_default()
     }
 
+    fn queue_pair(&self) -> Option<QueuePair> {
+        let numbers = self.numbers()?;
+        Some(QueuePair {
+            fragment: self.fragment().bytes(),
+            own: numbers.own,
+            peer: numbers.peer,
+            vector: numbers.vector,
+            cpu: numbers.cpu,
+        })
+    }
+
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (context, path) = (self.handler(), self.path());
         context
@@ -82,13 +96,17 @@ impl Link for Qp<QpContext> {
             path.max_recv_wr,
             path.service_level
         ))?;
-        match self.numbers() {
-            Some(numbers) => f.write_fmt(fmt!(
-                " qpn={} peer_qpn={} vector={}",
-                numbers.own,
-                numbers.peer,
-                numbers.vector
-            )),
+        let Some(qp) = self.queue_pair() else {
+            return Ok(());
+        };
+        f.write_fmt(fmt!(
+            " qpn={} peer_qpn={} vector={}",
+            qp.own,
+            qp.peer,
+            qp.vector
+        ))?;
+        match qp.cpu {
+            Some(cpu) => f.write_fmt(fmt!(" cpu={}", cpu)),
             None => Ok(()),
         }
     }

@@ -13,6 +13,29 @@ pub(crate) struct RdmaPath {
     pub(crate) service_level: u8,
 }
 
+/// Queue pair of an RDMA connection that is up, and the processing of its completions.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct QueuePair {
+    /// Bytes of a fragment.
+    pub(crate) fragment: u32,
+    /// Number of the queue pair.
+    pub(crate) own: u32,
+    /// Number of that of the peer. 0 if the device does not report it, or on iWARP.
+    pub(crate) peer: u32,
+    /// Completion vector of both queues, which selects the interrupt.
+    pub(crate) vector: u32,
+    /// CPU that has processed the last completions. `None` if there was none.
+    pub(crate) cpu: Option<u32>,
+}
+
+/// Payload of a connection since it was created.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct PayloadBytes {
+    /// Bytes that the peer has acknowledged.
+    pub(crate) acked: u64,
+    pub(crate) received: u64,
+}
+
 /// Progress of a connection over TCP that is up. Numbers are those of bytes in the stream, modulo
 /// 2^32, as TCP counts them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

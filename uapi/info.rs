@@ -21,6 +21,8 @@ use super::{
 };
 use crate::proto::{
     info::{
+        PayloadBytes,
+        QueuePair,
         RdmaPath,
         TcpProgress, //
     },
@@ -35,9 +37,67 @@ use core::{
     }, //
 };
 
-/// Tables of Oracle's kernel (UEK). The headers of Linux have neither these numbers nor the record.
+/// Tables of Oracle's kernel (UEK). The headers of Linux have neither the numbers nor the records.
+/// UEK has no record for `RDS_INFO_RDMA_CONNECTION_STATS`; here it is that of queue pairs.
 pub(crate) const RDS_INFO_CONN_PATHS: c_int = 10020;
 pub(crate) const RDS6_INFO_CONN_PATHS: c_int = 10021;
+
+pub(crate) const RDS_INFO_RDMA_CONNECTION_STATS: c_int = 10018;
+pub(crate) const RDS6_INFO_RDMA_CONNECTION_STATS: c_int = 10019;
+
+/// Defines a `struct rds_info_rdma_connection` as UEK has it, whose first fields are those of
+/// Linux, and `cpu`, which is only of this module. `$len`: bytes of an address.
+macro_rules! queue_pair_record {
+    ($type:ident, $len:literal) => {
+        #[repr(C)]
+        struct $type {
+            src_addr: [u8; $len],
+            dst_addr: [u8; $len],
+            src_gid: [u8; 16],
+            dst_gid: [u8; 16],
+            max_send_wr: u32,
+            max_recv_wr: u32,
+            max_send_sge: u32,
+            rdma_mr_max: u32,
+            rdma_mr_size: u32,
+            tos: u8,
+            sl: u8,
+            cache_allocs: u32,
+            frag: u32,
+            flow_ctl_post_credit: u16,
+            flow_ctl_send_credit: u16,
+            qp_num: i32,
+            recv_alloc_ctr: u32,
+            recv_free_ctr: u32,
+            dst_qp_num: i32,
+            send_alloc_ctr: u32,
+            send_free_ctr: u32,
+            send_bytes: u64,
+            recv_bytes: u64,
+            r_read_bytes: u64,
+            r_write_bytes: u64,
+            tx_poll_ts: u64,
+            rx_poll_ts: u64,
+            tx_poll_cnt: u64,
+            rx_poll_cnt: u64,
+            scq_vector: i32,
+            rcq_vector: i32,
+            cpu: i32,
+            unused: u32,
+        }
+    };
+}
+
+queue_pair_record!(rds_info_queue_pair, 4);
+queue_pair_record!(rds6_info_queue_pair, 16);
+
+// The records of UEK have 176 and 200 bytes.
+const _: () = {
+    assert!(offset_of!(rds_info_queue_pair, frag) == size_of::<rds_info_rdma_connection>());
+    assert!(offset_of!(rds6_info_queue_pair, frag) == size_of::<rds6_info_rdma_connection>());
+    assert!(offset_of!(rds_info_queue_pair, cpu) == 176);
+    assert!(offset_of!(rds6_info_queue_pair, cpu) == 200);
+};
 
 /// `struct rds_info_connection_paths` of UEK, and in it a single `struct rds_path_info`.
 #[repr(C, packed)]
@@ -63,7 +123,7 @@ const _: () = {
 };
 
 /// Size of the longest record, in bytes.
-const LONGEST: usize = size_of::<rds6_info_rdma_connection>();
+const LONGEST: usize = size_of::<rds6_info_queue_pair>();
 
 /// Bytes of one record.
 ///
@@ -371,6 +431,93 @@ impl Emitted for RdmaConnection {
     }
 }
 
+/// A queue pair: the fields of the connection, and those that UEK has beside them.
+pub(crate) struct QueuePairRecord {
+    pub(crate) connection: RdmaConnection,
+    pub(crate) payload: PayloadBytes,
+    /// `None` while the connection is not up.
+    pub(crate) queue_pair: Option<QueuePair>,
+}
+
+impl Emitted for QueuePairRecord {
+    fn size(family: Family) -> usize {
+        match family {
+            Family::V4 => size_of::<rds_info_queue_pair>(),
+            Family::V6 => size_of::<rds6_info_queue_pair>(),
+        }
+    }
+
+    fn emit(&self, family: Family) -> Option<Record> {
+        /// Fields of which this module has no number.
+        const NONE: [u8; 4] = [0; 4];
+        const NONE16: [u8; 2] = [0; 2];
+        const NONE64: [u8; 8] = [0; 8];
+        /// Vector, or CPU, of a connection that has none.
+        const NOWHERE: i32 = -1;
+
+        /// Returns a number as the record has it.
+        fn signed(number: Option<u32>) -> [u8; 4] {
+            let number = number.and_then(|number| i32::try_from(number).ok());
+            number.unwrap_or(NOWHERE).to_ne_bytes()
+        }
+
+        let RdmaConnection {
+            laddr, faddr, tos, ..
+        } = self.connection;
+        let path = &self.connection.path;
+        let qp = self.queue_pair.unwrap_or_default();
+        let vector = signed(self.queue_pair.map(|qp| qp.vector));
+
+        macro_rules! queue_pair {
+            ($type:ident, $laddr:expr, $faddr:expr) => {
+                record!($type {
+                    src_addr: $laddr,
+                    dst_addr: $faddr,
+                    src_gid: path.local_gid,
+                    dst_gid: path.peer_gid,
+                    max_send_wr: path.max_send_wr.to_ne_bytes(),
+                    max_recv_wr: path.max_recv_wr.to_ne_bytes(),
+                    max_send_sge: path.max_send_sge.to_ne_bytes(),
+                    rdma_mr_max: NONE,
+                    rdma_mr_size: NONE,
+                    tos: [tos],
+                    sl: [path.service_level],
+                    cache_allocs: NONE,
+                    frag: qp.fragment.to_ne_bytes(),
+                    flow_ctl_post_credit: NONE16,
+                    flow_ctl_send_credit: NONE16,
+                    qp_num: qp.own.to_ne_bytes(),
+                    recv_alloc_ctr: NONE,
+                    recv_free_ctr: NONE,
+                    dst_qp_num: qp.peer.to_ne_bytes(),
+                    send_alloc_ctr: NONE,
+                    send_free_ctr: NONE,
+                    send_bytes: self.payload.acked.to_ne_bytes(),
+                    recv_bytes: self.payload.received.to_ne_bytes(),
+                    r_read_bytes: NONE64,
+                    r_write_bytes: NONE64,
+                    tx_poll_ts: NONE64,
+                    rx_poll_ts: NONE64,
+                    tx_poll_cnt: NONE64,
+                    rx_poll_cnt: NONE64,
+                    scq_vector: vector,
+                    rcq_vector: vector,
+                    cpu: signed(qp.cpu),
+                    unused: NONE,
+                })
+            };
+        }
+
+        Some(match family {
+            Family::V4 => {
+                let (laddr, faddr) = ipv4_pair(laddr, faddr)?;
+                queue_pair!(rds_info_queue_pair, laddr, faddr)
+            }
+            Family::V6 => queue_pair!(rds6_info_queue_pair, laddr.octets(), faddr.octets()),
+        })
+    }
+}
+
 /// `struct rds_info_tcp_socket`, `struct rds6_info_tcp_socket`.
 pub(crate) struct TcpConnection {
     pub(crate) laddr: Ipv6Addr,
@@ -415,13 +562,15 @@ impl Emitted for TcpConnection {
     }
 }
 
-/// `struct rds_info_connection_paths` of UEK: a connection and its only path. Tables of both
+/// `struct rds_info_connection_paths` of UEK: a connection and one of its paths. Tables of both
 /// families have the addresses of IPv6.
 pub(crate) struct PathRecord {
     pub(crate) laddr: Ipv6Addr,
     pub(crate) faddr: Ipv6Addr,
     pub(crate) transport: &'static str,
     pub(crate) tos: u8,
+    /// Number of the path.
+    pub(crate) index: u8,
     /// `RDS_INFO_CONNECTION_FLAG_*`.
     pub(crate) flags: u8,
     pub(crate) times: PathTimes,
@@ -435,7 +584,6 @@ impl Emitted for PathRecord {
     fn emit(&self, family: Family) -> Option<Record> {
         /// Number of paths of a connection that negotiates none, on UEK.
         const SINGLE: u8 = 0;
-        const INDEX: [u8; 4] = [0; 4];
 
         if family == Family::V4 {
             ipv4_pair(self.laddr, self.faddr)?;
@@ -451,7 +599,7 @@ impl Emitted for PathRecord {
             reset_time: self.times.reset.to_ne_bytes(),
             disconnect_reason: self.times.reason.number().to_ne_bytes(),
             connect_attempts: self.times.attempts.to_ne_bytes(),
-            index: INDEX,
+            index: u32::from(self.index).to_ne_bytes(),
             flags: [self.flags],
         }))
     }

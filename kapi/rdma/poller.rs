@@ -8,7 +8,10 @@ use super::{
 };
 use crate::bindings;
 use core::ptr;
-use kernel::prelude::*;
+use kernel::{
+    cpu::CpuId,
+    prelude::*, //
+};
 
 /// Maximum number of completions that are polled at once.
 const POLL_BATCH: usize = 16;
@@ -44,6 +47,8 @@ pub(super) struct Poller<T> {
     /// The previous batch had many message parts, see [`MANY_PARTS`].
     pub(super) small_batches: bool,
     pub(super) flow: Flow,
+    /// CPU of the last run that found a completion.
+    pub(super) cpu: Option<CpuId>,
     /// The queue pair is being closed, so it must not pause.
     pub(super) closing: bool,
 }
@@ -90,6 +95,7 @@ impl<T> Poller<T> {
             out_of_order: false,
             small_batches: false,
             flow: Flow::Deliver,
+            cpu: None,
             closing: false,
         })
     }

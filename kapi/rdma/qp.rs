@@ -144,6 +144,8 @@ pub(crate) struct QpNumbers {
     pub(crate) peer: u32,
     /// Completion vector, which selects the interrupt.
     pub(crate) vector: u32,
+    /// CPU that has processed the last completions. `None` if there was none.
+    pub(crate) cpu: Option<u32>,
 }
 
 /// A reliable connected queue pair with its completion queue and its buffers.
@@ -225,6 +227,7 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// Sleeps.
     pub(crate) fn numbers(&self) -> Option<QpNumbers> {
+        let cpu = self.poller.lock().cpu.map(|cpu| cpu.as_u32());
         let verbs = self.verbs.lock();
         let verbs = (*verbs).as_ref()?;
         let qp = verbs.qp();
@@ -237,6 +240,7 @@ impl<H: QpHandler> Qp<H> {
             // SAFETY: As above.
             peer: unsafe { bindings::rds_rust_ib_peer_qpn(qp) },
             vector: verbs.vector,
+            cpu,
         })
     }
 

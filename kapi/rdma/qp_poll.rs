@@ -44,7 +44,10 @@ use crate::{
         ReadOnce, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    cpu::CpuId,
+    prelude::*, //
+};
 
 impl<H: QpHandler> Qp<H> {
     /// Handles up to `budget` completions. Returns their number, or `budget` after [`MOST_PARTS`].
@@ -83,6 +86,9 @@ impl<H: QpHandler> Qp<H> {
             if got < want || done >= budget {
                 break;
             }
+        }
+        if done > 0 {
+            poller.cpu = Some(CpuId::current());
         }
         if done > 0 || was_paused {
             self.handler.polled(self, &mut poller.handler);
@@ -157,6 +163,7 @@ impl<H: QpHandler> Qp<H> {
             out_of_order,
             small_batches: _,
             flow,
+            cpu: _,
             closing,
         } = poller;
         let Some(wcs) = wcs.get_mut(..count) else {

@@ -4,6 +4,8 @@
 
 use crate::proto::{
     info::{
+        PayloadBytes,
+        QueuePair,
         RdmaPath,
         TcpProgress, //
     },
@@ -165,10 +167,65 @@ fn rdma_connection() {
         let rest = [&[1; 16][..], &[2; 16], &numbers, &[9, 6], &[0; 6]].concat();
         assert_eq!(
             bytes(&record, Family::V4),
-            four.and_then(|four| joined(&[&four, &rest]))
+            four.as_ref().and_then(|four| joined(&[four, &rest]))
         );
         assert_eq!(bytes(&record, Family::V6), joined(&[&six, &rest]));
+
+        // The record of UEK begins with the same fields.
+        let pair = |queue_pair| QueuePairRecord {
+            connection: RdmaConnection {
+                laddr,
+                faddr,
+                tos: 9,
+                path: record.path,
+            },
+            payload: PayloadBytes {
+                acked: 11,
+                received: 12,
+            },
+            queue_pair,
+        };
+        let more = |numbers: [u32; 3], vector: i32, cpu: i32| {
+            let [fragment, own, peer] = numbers;
+            let words = [fragment, 0, own, 0, 0, peer, 0, 0, 0].map(u32::to_ne_bytes);
+            let long = [11u64, 12, 0, 0, 0, 0, 0, 0].map(u64::to_ne_bytes);
+            let last = [vector, vector, cpu, 0].map(i32::to_ne_bytes);
+            [words.concat(), long.concat(), last.concat()].concat()
+        };
+        let up = QueuePair {
+            fragment: 4096,
+            own: 17,
+            peer: 18,
+            vector: 2,
+            cpu: Some(1),
+        };
+        let idle = QueuePair { cpu: None, ..up };
+        for (state, rest_of_it) in [
+            (Some(up), more([4096, 17, 18], 2, 1)),
+            (Some(idle), more([4096, 17, 18], 2, -1)),
+            (None, more([0; 3], -1, -1)),
+        ] {
+            let shown = pair(state);
+            assert_eq!(
+                bytes(&shown, Family::V4),
+                four.as_ref()
+                    .and_then(|four| joined(&[four, &rest, &rest_of_it]))
+            );
+            assert_eq!(
+                bytes(&shown, Family::V6),
+                joined(&[&six, &rest, &rest_of_it])
+            );
+        }
     }
+    let sizes = [Family::V4, Family::V6].map(QueuePairRecord::size);
+    assert_eq!(sizes, [184, 208]);
+    assert_eq!(
+        (
+            RDS_INFO_RDMA_CONNECTION_STATS,
+            RDS6_INFO_RDMA_CONNECTION_STATS
+        ),
+        (10018, 10019)
+    );
 }
 
 #[test]
@@ -210,6 +267,7 @@ fn path() {
             faddr,
             transport: "infiniband",
             tos: 9,
+            index: 7,
             flags: 4,
             times: PathTimes {
                 attempted: 0x0102,
@@ -220,7 +278,7 @@ fn path() {
             },
         };
         let times = [0x0102i64, -2, 3].map(i64::to_ne_bytes).concat();
-        let numbers = [26u32, 5, 0].map(u32::to_ne_bytes).concat();
+        let numbers = [26u32, 5, 7].map(u32::to_ne_bytes).concat();
         let name = b"infiniband\0\0\0\0\0\0";
         let shown = joined(&[&six, name, &[9, 0], &times, &numbers, &[4]]);
         assert_eq!(bytes(&record, Family::V6), shown);

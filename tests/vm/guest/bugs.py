@@ -29,7 +29,7 @@ KERNEL = 0xFFFF888000100000
 ZEROCOPY_COOKIE, CONG_MONITOR = 12, 6
 # The tables, and those that may be empty while one message waits to be sent and one to be read.
 TABLES = (10000, 10001, 10003, 10004, 10005, 10006, 10008, 10011, 10012, 10013, 10014, 10015, 10017,
-          10020, 10021)
+          10018, 10019, 10020, 10021)
 RETRANS = (10004, 10013)
 FAMILIES = (socket.AF_UNSPEC, socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_RDS, 0xFFFF)
 
