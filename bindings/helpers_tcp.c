@@ -491,6 +491,12 @@ u32 rds_rust_tcp_snd_una(const struct socket *sock)
 	return READ_ONCE(tcp_sk(sock->sk)->snd_una);
 }
 
+/* The CPU that has processed the last packet, or a negative number if there was none. */
+int rds_rust_tcp_cpu(const struct socket *sock)
+{
+	return READ_ONCE(sock->sk->sk_incoming_cpu);
+}
+
 /**
  * rds_rust_tcp_last_ack() - signs of life of the peer
  * @sock: connected socket

@@ -66,6 +66,7 @@ int rds_rust_tcp_recv(struct socket *sock, void *to, size_t len, bool peek);
 int rds_rust_tcp_recv_locked(struct sock *sk, void *to, size_t len);
 bool rds_rust_tcp_has_unread(const struct sock *sk);
 u32 rds_rust_tcp_snd_una(const struct socket *sock);
+int rds_rust_tcp_cpu(const struct socket *sock);
 u32 rds_rust_tcp_last_ack(const struct socket *sock, bool *owes);
 void rds_rust_tcp_ask_for_acks(struct socket *sock);
 void rds_rust_tcp_close_window(struct socket *sock);

@@ -446,6 +446,16 @@ impl TcpSocket {
         unsafe { bindings::rds_rust_tcp_snd_una(self.raw.as_ptr()) }
     }
 
+    /// Returns the CPU that has processed the last packet. `None` if there was none.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        // SAFETY: By the type invariants the socket is alive.
+        u32::try_from(unsafe { bindings::rds_rust_tcp_cpu(self.raw.as_ptr()) }).ok()
+    }
+
     /// Returns the time of the peer's last acknowledgement in jiffies, and `true` if TCP waits for
     /// another one.
     ///

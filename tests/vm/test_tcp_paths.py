@@ -83,6 +83,12 @@ def test_tables(pair, tools, paths):
     for m, own in zip(pair, hosts):
         tables = json.loads(m.run([tools / "rds-info", "--json", "-n", "-p"]).out)
         assert [len([x for x in tables[name] if x["local"] == own]) for name in ("connections", "paths")] == [1, MOST]
+        # Each path has its number, and debugfs has the CPU of its packets. Paths without messages
+        # are not connected.
+        rows = {path["index"]: path for x in tables["paths"] if x["local"] == own for path in x["paths"]}
+        assert sorted(rows) == list(range(MOST)) and rows[0]["connected"], rows
+        shown = lines(m, own, hosts[m is pair[0]])
+        assert sorted(shown) == list(range(MOST)) and int(shown[0]["cpu"]) in range(int(m.run("nproc").out)), shown
 
 
 @OURS
