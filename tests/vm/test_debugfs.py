@@ -5,8 +5,9 @@ import json
 import re
 
 import pytest
-from rdsvm.cluster import PAIR, must
-from traffic import new_type, ping, ports
+from rdsvm.cluster import PAIR, PAIR6, must
+from tracing import TRACING, traced
+from traffic import exchange, new_type, ping, ports, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
@@ -51,6 +52,64 @@ def test_queue_pairs(node, tools):
     assert {int(one["qpn"]), int(other["qpn"])} <= numbers, (one, other, numbers)
     wanted = ("0", "0") if node.kind == "siw" else (other["qpn"], one["qpn"])
     assert (one["peer_qpn"], other["peer_qpn"]) == wanted
+
+
+@pytest.mark.parametrize("ends", (PAIR, PAIR6), ids=("v4", "v6"))
+def test_rds_info_shows_the_same(node, tools, guest, ends):
+    """rds-info -I has the queue pair, vector, CPU and payload. A connection that is not up has
+    none."""
+    is_v6 = ":" in ends[0]
+    tos, letters, nowhere = new_type(), "-Ia" if is_v6 else "-I", "fd09::211" if is_v6 else "10.9.0.212"
+    exchange(tools, (node, ends[0]), (node, ends[1]), count=20, sizes="100", tos=tos)
+    node.run(["python3", "-c", f"import sys; sys.path.append('{guest}'); from rds import Sock; "
+              f"Sock(('{ends[0]}', 0)).send(b'', ('{nowhere}', 4000), 64)"])
+
+    def rows():
+        found = json.loads(node.run([tools / "rds-info", "--json", letters]).out)["ib"]
+        return {(x["local"], x["peer"], x["tos"]): x for x in found}
+
+    def shown(row):
+        return [row[x] for x in ("qp_num", "dst_qp_num", "scq_vector", "rcq_vector", "cpu", "frag", "send_bytes", "recv_bytes")]
+
+    def seen(line):
+        words = ("qpn", "peer_qpn", "vector", "vector", "cpu", "fragment", "acked_bytes", "received_bytes")
+        return [int(line[x]) for x in words]
+
+    def both():
+        table, lines = rows(), view(node, "connections")
+        return [(shown(table[a, b, tos]), seen(lines[f"{a} -> {b} tos {tos}"])) for a, b in (ends, ends[::-1])]
+
+    # Acknowledgements may arrive on another CPU between the two.
+    wait_until(lambda: all(one == other for one, other in both()), both)
+    table = rows()
+    up, down = table[(*ends, tos)], table[ends[0], nowhere, 0]
+    assert up["qp_num"] > 0 and 0 <= up["cpu"] < int(node.run("nproc").out) and up["recv_bytes"] > 2000, up
+    assert shown(down) == [0, 0, -1, -1, -1, 0, 0, 0], down
+
+    text = node.run([tools / "rds-info", letters, "-o", "scq_vector,cpu"]).out.splitlines()
+    assert text[2].split()[-4:] == ["SrcQPNo", "DstQPNo", "Scq_vector", "CPU"]
+    row, = (x.split() for x in text[3:] if x.split()[:3] == [*ends, str(tos)])
+    assert row[-4:-1] == [str(up[x]) for x in ("qp_num", "dst_qp_num", "scq_vector")], row
+    assert f"qp_num={up['qp_num']}, dst_qp_num={up['dst_qp_num']}" in node.run([tools / "rds-info", letters, "-v"]).out
+
+
+def test_the_cpu_is_that_of_the_last_completions(node, tools):
+    """The tracepoints of completions report it, too."""
+    tos = new_type()
+    with traced(node, "rds_send_completed", "rds_recv_completed"):
+        ping(tools, node, PAIR[1], PAIR[0], count=20, tos=tos)
+
+        def last(ends):
+            start = re.escape(f"<::ffff:{ends[0]},::ffff:{ends[1]},{tos}>")
+            trace = node.run(["cat", f"{TRACING}/trace"]).out
+            return re.findall(rf"\[(\d+)\].* rds_(?:send|recv)_completed: {start}", trace)[-1]
+
+        def both():
+            lines = view(node, "connections")
+            return [(int(lines[f"{a} -> {b} tos {tos}"]["cpu"]), int(last((a, b)))) for a, b in (PAIR, PAIR[::-1])]
+
+        # Some may have completed between the two.
+        wait_until(lambda: all(shown == traced for shown, traced in both()), both)
 
 
 def test_payload_and_retransmissions(node, guest):

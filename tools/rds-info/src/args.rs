@@ -33,7 +33,9 @@ The columns are those of Oracle's rds-tools, except Cong, Pid and Comm of socket
 Oracle's kernels report. Inode is the number in the links of /proc/PID/fd. Columns for -o:
 cache_allocs, recv_alloc_ctr, recv_free_ctr, send_alloc_ctr, send_free_ctr, send_bytes, recv_bytes,
 r_read_bytes, r_write_bytes, tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector,
-rcq_vector. Other names are ignored. A column that the kernel does not report is 0.
+rcq_vector, cpu. Other names are ignored. A column that the kernel does not report is 0. rds_rust
+reports the numbers of queue pairs, send_bytes (acknowledged payload), recv_bytes, the vectors, and
+the CPU of the last completions; -v shows them, too.
 
 The rates of connections (--watch) are messages per second, also pings and those with operations. A
 message counts once, when it is queued. Connections that are not up, and have messages, come first,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The optional columns for the fields of a queue pair that only Oracle's kernels report.
+//! The optional columns for the fields of a queue pair that only Oracle's kernels and `rds_rust`
+//! report.
 
 use std::convert::Infallible;
 use std::fmt::{self, Write};
@@ -20,8 +21,8 @@ fn kib(bytes: u64) -> String {
 }
 
 /// All columns in the order of the output. A field that the kernel does not report is 0, as in
-/// Oracle's tool.
-const ALL: [Column; 15] = [
+/// Oracle's tool. Only the last column is not of that tool.
+const ALL: [Column; 16] = [
     Column("cache_allocs", "Cache Allocs", 15, |x, _| {
         x.cache_allocs.to_string()
     }),
@@ -62,6 +63,9 @@ const ALL: [Column; 15] = [
     }),
     Column("rcq_vector", "Rcq_vector", 15, |_, x| {
         x.rcq_vector.to_string()
+    }),
+    Column("cpu", "CPU", 5, |_, x| {
+        x.cpu.unwrap_or_default().to_string()
     }),
 ];
 

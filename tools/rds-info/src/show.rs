@@ -182,7 +182,16 @@ impl Row for IbConnection {
             write!(out, ", rdma_mr_size={}", self.rdma_mr_size)?;
             write!(out, ", cache_allocs={}", self.cache_allocs)?;
         }
-        Ok(())
+        match &self.details {
+            Some(more) if layout.verbose => {
+                write!(out, ", frag={}, qp_num={}", more.frag, more.qp_num)?;
+                write!(out, ", dst_qp_num={}", more.dst_qp_num)?;
+                write!(out, ", scq_vector={}", more.scq_vector)?;
+                write!(out, ", rcq_vector={}", more.rcq_vector)?;
+                more.cpu.map_or(Ok(()), |cpu| write!(out, ", cpu={cpu}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -343,6 +352,9 @@ mod tests {
             qp_num: 17,
             dst_qp_num: -1,
             r_read_bytes: 1536,
+            scq_vector: 2,
+            rcq_vector: 2,
+            cpu: Some(1),
             ..Details::default()
         };
         let connection = IbConnection {
@@ -353,10 +365,13 @@ mod tests {
             columns: "cache_allocs,r_read_bytes".parse().ok(),
             ..V4
         };
-        let wide = lines("RDS IB Connections", connection, asked_for);
+        let wide = lines("RDS IB Connections", connection.clone(), asked_for);
         let header = "    SrcQPNo    DstQPNo   Cache Allocs   R_read_bytes KiB";
         let row = "         17         -1             64               1.50";
         assert_eq!(wide[2], format!("{}{header}", brief[2]));
         assert_eq!(wide[3], format!("{}{row}", brief[3]));
+        let long = lines("RDS IB Connections", connection, verbose);
+        let pair = "frag=0, qp_num=17, dst_qp_num=-1, scq_vector=2, rcq_vector=2, cpu=1";
+        assert_eq!(long[3], format!("{}{more}, {pair}", brief[3]));
     }
 }

@@ -84,6 +84,12 @@ impl Kind {
         }
     }
 
+    /// Returns the socket option (`RDS_INFO_*`, `RDS6_INFO_*`) of the table with more fields, which
+    /// most kernels do not have.
+    fn long_number(self, family: Family) -> Option<i32> {
+        (self == Kind::Ib).then(|| info::QUEUE_PAIRS.number(family))
+    }
+
     /// Returns the socket option (`RDS_INFO_*`, `RDS6_INFO_*`).
     fn number(self, family: Family) -> i32 {
         match self {
@@ -107,8 +113,11 @@ impl Kind {
         family: Family,
     ) -> Result<Option<(Table, Family)>> {
         for family in [family, Family::V4] {
-            if let Some(table) = socket.table(self.number(family))? {
-                return Ok(Some((table, family)));
+            let numbers = self.long_number(family).into_iter();
+            for number in numbers.chain([self.number(family)]) {
+                if let Some(table) = socket.table(number)? {
+                    return Ok(Some((table, family)));
+                }
             }
         }
         Ok(None)
@@ -167,12 +176,16 @@ mod tests {
     fn each_table_has_a_number_of_its_own() {
         let mut numbers: Vec<i32> = Kind::ALL
             .into_iter()
-            .flat_map(|kind| [Family::V4, Family::V6].map(|family| kind.number(family)))
+            .flat_map(|kind| [Family::V4, Family::V6].map(|family| (kind, family)))
+            .flat_map(|(kind, family)| {
+                let more = kind.long_number(family).into_iter();
+                more.chain([kind.number(family)])
+            })
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        // The counters have no family.
-        assert_eq!(numbers.len(), 2 * Kind::ALL.len() - 1);
+        // The counters have no family, and there are two tables of queue pairs.
+        assert_eq!(numbers.len(), 2 * (Kind::ALL.len() + 1) - 1);
         assert!(numbers.iter().all(|x| (10000..=10021).contains(x)));
     }
 

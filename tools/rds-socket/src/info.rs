@@ -95,6 +95,10 @@ pub const TCP_CONNECTIONS: Kind<TcpConnection> = Kind::new(10007, 10016);
 /// Queue pairs of the RDMA transport.
 pub const IB_CONNECTIONS: Kind<IbConnection> = Kind::new(10008, 10017);
 
+/// Queue pairs with the fields of [`Details`]. Only `rds_rust` has this table. On Oracle's kernels
+/// [`IB_CONNECTIONS`] has those fields.
+pub const QUEUE_PAIRS: Kind<IbConnection> = Kind::new(10018, 10019);
+
 /// Paths of connections. C RDS of Linux does not have them; Oracle's kernels and `rds_rust` do.
 pub const PATHS: Kind<Paths> = Kind::new(10020, 10021);
 

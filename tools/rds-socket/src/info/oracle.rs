@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //! Records of Oracle's kernels: more of each queue pair, and the paths of connections. `rds_rust`
-//! has the latter, too.
+//! has both.
 
 use std::net::IpAddr;
 
 use super::record::{ConnectionFlags, Decode, Fields};
 
-/// The fields of `struct rds_info_rdma_connection` on Oracle's kernels that Linux does not have.
+/// The fields of `struct rds_info_rdma_connection` on Oracle's kernels that Linux does not have,
+/// and the CPU, which only `rds_rust` reports. A number that a kernel does not count is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Details {
@@ -48,6 +49,9 @@ pub struct Details {
     pub scq_vector: i32,
     /// The completion vector of the receive queue.
     pub rcq_vector: i32,
+    /// The CPU that has processed the last completions, or -1. `None`: the kernel does not report
+    /// it.
+    pub cpu: Option<i32>,
 }
 
 impl Details {
@@ -83,6 +87,7 @@ impl Details {
         }
         details.scq_vector = fields.i32();
         details.rcq_vector = fields.i32();
+        details.cpu = fields.maybe_i32();
         Some(details)
     }
 }

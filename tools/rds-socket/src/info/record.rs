@@ -87,6 +87,10 @@ impl Fields<'_> {
         i32::from_ne_bytes(self.bytes())
     }
 
+    pub(super) fn maybe_i32(&mut self) -> Option<i32> {
+        self.take().map(i32::from_ne_bytes)
+    }
+
     pub(super) fn i64(&mut self) -> i64 {
         i64::from_ne_bytes(self.bytes())
     }
@@ -387,7 +391,7 @@ pub struct IbConnection {
     pub rdma_mr_size: u32,
     /// KiB in the caches of its buffers.
     pub cache_allocs: u32,
-    /// Further fields. `None`: the kernel does not report them, as Linux does not.
+    /// Further fields. `None`: the table does not have them.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub details: Option<Details>,
 }

@@ -194,12 +194,16 @@ fn ib_connections_of_oracle() {
         (11, 14, 16)
     );
     assert_eq!((more.send_bytes, more.rx_poll_cnt), (1 << 40, 8));
-    assert_eq!((more.scq_vector, more.rcq_vector), (-1, 9));
+    assert_eq!((more.scq_vector, more.rcq_vector, more.cpu), (-1, 9, None));
     let json = serde_json::to_value(found).unwrap();
     assert_eq!((&json["tos"], &json["qp_num"]), (&0.into(), &11.into()));
 
     let wide = [&[0; 24], &long[..], &[0; 4], &rest, &vectors].concat();
     assert_eq!(one::<IbConnection>(&wide, Family::V6).details, Some(more));
+    // The record of rds_rust is longer.
+    let ours = [&short[..], &3i32.to_ne_bytes(), &[0; 4]].concat();
+    let ours = one::<IbConnection>(&ours, Family::V4).details.unwrap();
+    assert_eq!((ours.rcq_vector, ours.cpu), (9, Some(3)));
     // A record of an older kernel.
     let old = one::<IbConnection>(&short[..80], Family::V4)
         .details
