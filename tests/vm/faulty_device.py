@@ -9,6 +9,8 @@ from rdsvm import cluster, hardware
 
 # Folder of the faults in debugfs.
 FAULTS = "/sys/kernel/debug/rxe_faults"
+# Kinds of violations of the rules of memory.
+VIOLATIONS = ("unmapped", "beyond", "direction", "owner", "call")
 # Start of the names of the devices to check, by the way to memory.
 CHECKED = {hardware.BOUNCED: "rxe_dma.", hardware.TRANSLATED: hardware.DMA_DEVICE, hardware.GUARDED: "rxe_dma."}
 # Attributes of the messages of the connection manager.
@@ -64,3 +66,21 @@ def fault(node, name, times=-1, skip=0, **settings):
         knob(node, f"{name}/times", 0)
         for x, value in old.items():
             knob(node, x, value)
+
+
+@contextmanager
+def violations(node):
+    """Expects that devices access what they must not. Such an access is logged without a warning.
+    Yields a function that returns the numbers of the kinds of violations that have occurred."""
+    def found():
+        counts = {x: knob(node, f"strict/{x}") for x in VIOLATIONS}
+        return {x: count for x, count in counts.items() if count}
+
+    assert not found()
+    knob(node, "strict/expected", 1)
+    try:
+        yield found
+    finally:
+        knob(node, "strict/expected", 0)
+        for x in VIOLATIONS:
+            knob(node, f"strict/{x}", 0)

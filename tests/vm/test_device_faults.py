@@ -8,10 +8,11 @@ Documentation/testing.md has a table of the faults, with the answers of the modu
 from dataclasses import dataclass, field
 
 import pytest
-from faulty_device import CM_MESSAGES, fault, knob
+from faulty_device import CM_MESSAGES, VIOLATIONS, fault, knob, violations
 from probes import Probes
 from rdsvm import hardware
 from rdsvm.cluster import PAIR, must
+from tracing import traced
 from traffic import (counters, exchange, new_devices, ping, times_up, under_load, wait_for,
                      wait_until)
 
@@ -19,6 +20,8 @@ from traffic import (counters, exchange, new_devices, ping, times_up, under_load
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe"), pytest.mark.long]
 
 ALWAYS = -1
+# Numbers of the status of a completion (enum ib_wc_status).
+LOC_PROT_ERR, REM_ACCESS_ERR = 4, 10
 
 
 @dataclass
@@ -159,6 +162,63 @@ def test_rejections_of_the_cm(faulty, tools, how):
     exchange(tools, *ends_of(node), count=50)
 
 
+@pytest.mark.parametrize("event", ("cq_error", "qp_fatal"))
+def test_event_in_a_hard_interrupt(faulty, tools, event):
+    """The connection ends and comes back, as after an event in a softirq."""
+    node = faulty
+    ping(tools, node, PAIR[1], PAIR[0])
+    before = times_up(node, *PAIR)
+    with fault(node, "hard_event") as interrupts, fault(node, event, 1, 20) as seen:
+        exchange(tools, *ends_of(node), count=200)
+        assert (seen(), interrupts()) == (1, 1)
+    assert times_up(node, *PAIR) != before
+    ping(tools, node, PAIR[1], PAIR[0])
+
+
+def logged(node, start):
+    """Returns True if the device has logged, since a mark, an access to what is not mapped."""
+    return any("strict DMA: unmapped" in x for x in node.log(start))
+
+
+@pytest.mark.way("bounced", "translated")
+@pytest.mark.parametrize("name,queue", (("unmapped_send", "send"), ("unmapped_recv", "receive")))
+def test_unmapped_buffer(faulty, tools, name, queue):
+    """A buffer is posted with an address where nothing is mapped. The device fails the work
+    request as an adapter does. The connection ends and comes back, and each message arrives once.
+    """
+    node = faulty
+    node.forget()
+    start = node.mark("unmapped")
+    # The first receive of a new connection gets the first frame.
+    with (violations(node) as found, traced(node, "rds_error") as errors,
+          fault(node, name, 1) as seen):
+        ping(tools, node, PAIR[1], PAIR[0])
+        assert (seen(), found()) == (1, {"unmapped": 1})
+        lines = errors()
+        assert any(x.endswith(f"{queue}: {LOC_PROT_ERR}") for x in lines), lines
+    assert max(map(int, times_up(node, *PAIR))) > 1
+    assert logged(node, start)
+    exchange(tools, *ends_of(node), count=50)
+
+
+@pytest.mark.way("translated")
+def test_unmapped_region(faulty, guest):
+    """A peer writes to registered memory that is not mapped for the device. The write fails as one
+    with a wrong key does: the program is told, and no byte changes. The next registration works.
+    The device reports the error in an event, too."""
+    node = faulty
+    start = node.mark("unmapped")
+    with (violations(node) as found, traced(node, "rds_error") as errors,
+          fault(node, "hard_event") as interrupts):
+        result = node.run(["python3", guest / "region_faults.py", "unmapped_region", 1], timeout=300)
+        assert result.out.strip() == "refused"
+        assert interrupts() > 0
+        assert found() == {"unmapped": 1}
+        lines = errors()
+        assert any(x.endswith(f"send: {REM_ACCESS_ERR}") for x in lines), lines
+    assert logged(node, start)
+
+
 @pytest.mark.way("translated")
 @pytest.mark.parametrize("case,times,told", (("reg_mr", 1, "registered"), ("reg_mr", 4, "EIO"), ("local_inv", 1, "ok")))
 def test_regions(faulty, guest, case, times, told):
@@ -226,7 +286,7 @@ def test_each_access_was_allowed(faulty, tools, guest):
     exchange(tools, *ends_of(node), count=100, sizes="boundary")
     assert knob(node, "strict/accesses") > 1000
     assert (knob(node, "strict/poisoned") > 0) == (node.dma != hardware.TRANSLATED)
-    assert not any(knob(node, f"strict/{x}") for x in ("unmapped", "beyond", "direction", "owner", "call"))
+    assert not any(knob(node, f"strict/{x}") for x in VIOLATIONS)
     node.stop_all()
     must(node.unload())
     node.run("rdma link del rdsx0 && rdma link del rdsx1 && rmmod rdma_rxe")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //
 // Calls the faults of rxe_faults.c at the places where an adapter fails: completions, posts, work
-// requests for regions, queue pairs, regions that end, and messages of the connection manager. Has
-// rxe_strict.c check each access to memory. Gives the device of no bus the operations of
-// rxe_guarded.c.
+// requests for regions, queue pairs, regions that end, events, and messages of the connection
+// manager. Has rxe_strict.c check each access to memory, and fails an access to what is not mapped
+// as an adapter does. Gives the device of no bus the operations of rxe_guarded.c.
 // Applies on top of configs/patches: scripts/faulty-device.sh.
 
 @ notify @
@@ -73,11 +73,19 @@ symbol qp;
  rxe_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr, ...)
  {
 +	const struct ib_recv_wr *first = wr;
++	struct rxe_seen_recv seen;
 	<...
 -	err = post_one_recv(rq, wr);
-+	err = rxe_fault_post_recv(qp, wr != first) ?: post_one_recv(rq, wr);
++	err = rxe_fault_post_recv(qp, wr != first) ?: post_one_recv(rq, rxe_fault_recv(qp, wr, &seen));
 	...>
  }
+
+@ depends on post @
+symbol qp, wqe;
+expression number;
+@@
+	wqe->ssn = number;
++	rxe_fault_send_memory(qp, wqe);
 
 @ depends on post @
 expression err, rxe, init;
@@ -107,11 +115,53 @@ identifier mr;
  #include "rxe_hw_counters.h"
 +#include "rxe_faults.h"
 
+// The completer finds a request that has failed by itself only after its queue pair has failed.
+@ failed @
+identifier qp, wqe, err;
+symbol wc, cqe;
+@@
+ flush_send_wqe(struct rxe_qp *qp, struct rxe_send_wqe *wqe)
+ {
+	...
+-	err = rxe_cq_post(qp->scq, &cqe, 0);
++	rxe_fault_flush_send(qp, wqe, wc);
++	err = rxe_cq_post(qp->scq, &cqe, 0);
+	...
+ }
+
+@ depends on failed @
+@@
+ #include "rxe_queue.h"
++#include "rxe_faults.h"
+
 @ flush @
 expression qp, wqe, err;
 @@
 +	rxe_fault_flush_recv(qp, wqe);
 	err = flush_recv_wqe(qp, wqe);
+
+@ depends on flush @
+identifier ibqp;
+expression event, context;
+@@
+-	ibqp->event_handler(event, context);
++	rxe_fault_event(event, ibqp);
+
+@ depends on flush @
+expression err, pd, dma, addr, length;
+symbol qp;
+@@
+	err = copy_data(pd, IB_ACCESS_LOCAL_WRITE, dma, addr, length, RXE_TO_MR_OBJ);
++	if (err == -EFAULT)
++		qp->resp.status = IB_WC_LOC_PROT_ERR;
+
+@ depends on flush @
+symbol qp;
+@@
+	do_class_ac_error(qp, AETH_NAK_REM_OP_ERR,
+-			  IB_WC_LOC_QP_OP_ERR
++			  qp->resp.status == IB_WC_LOC_PROT_ERR ? IB_WC_LOC_PROT_ERR : IB_WC_LOC_QP_OP_ERR
+	);
 
 @ depends on flush @
 @@
@@ -146,8 +196,38 @@ expression qp, wqe, err;
 @ access @
 expression mr, iova, addr, length, dir;
 @@
-+	rxe_strict_access(mr->ibmr.device, iova, length, dir == RXE_TO_MR_OBJ);
-	rxe_mr_copy_dma(mr, iova, addr, length, dir);
+-	rxe_mr_copy_dma(mr, iova, addr, length, dir);
+-	return 0;
++	return rxe_strict_access(mr->ibmr.device, iova, length, dir == RXE_TO_MR_OBJ) ?:
++	       rxe_mr_copy_dma(mr, iova, addr, length, dir);
+
+@ depends on access @
+symbol page;
+@@
+-static void
++static int
+ rxe_mr_copy_dma(...)
+ {
+	...
+	while (...) {
+		...
+		if (!page)
+-			return;
++			return -EFAULT;
+		...
+	}
++	return 0;
+ }
+
+@ depends on access @
+symbol found;
+expression address, text;
+@@
+-	if (WARN(!found, text, address))
++	if (!found) {
++		rxe_strict_violate(UNMAPPED, address, 1, false);
+		return NULL;
++	}
 
 @ depends on access @
 expression dma, domain;
@@ -161,7 +241,7 @@ symbol address;
 expression mr, addr;
 @@
 	mr->page_info[mr->nbuf].offset = addr & (PAGE_SIZE - 1);
-+	rxe_strict_region(mr, mr->nbuf, addr);
++	rxe_strict_region(mr, mr->nbuf, rxe_fault_region_page(mr, addr));
 
 @ depends on access @
 identifier mr, index, info, page_offset, bytes, va;
@@ -174,7 +254,8 @@ symbol dir;
 	...
 	page_offset += info->offset;
 	bytes = min_t(...);
-+	rxe_strict_region_access(mr, index, page_offset, bytes, dir == RXE_TO_MR_OBJ);
++	if (rxe_strict_region_access(mr, index, page_offset, bytes, dir == RXE_TO_MR_OBJ))
++		return -EFAULT;
 	va = kmap_local_page(info->page);
 	...>
  }
@@ -190,8 +271,9 @@ expression index, page_offset, found;
 	info = &mr->page_info[index];
 	...
 	page_offset += info->offset;
-+	rxe_strict_region_access(mr, index, page_offset, sizeof(u64), false);
-+	rxe_strict_region_access(mr, index, page_offset, sizeof(u64), true);
++	if (rxe_strict_region_access(mr, index, page_offset, sizeof(u64), false) ||
++	    rxe_strict_region_access(mr, index, page_offset, sizeof(u64), true))
++		return RESPST_ERR_RKEY_VIOLATION;
 	found = info->page;
 	...>
  }

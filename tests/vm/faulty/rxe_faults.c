@@ -27,6 +27,7 @@ enum fault_name {
 	LATE,
 	LATE_FLUSH,
 	HARD_IRQ,
+	HARD_EVENT,
 	POISON,
 	CQ_ERROR,
 	QP_FATAL,
@@ -39,6 +40,9 @@ enum fault_name {
 	SLOW_QP,
 	SLOW_MR,
 	SCRIBBLE,
+	UNMAPPED_SEND,
+	UNMAPPED_RECV,
+	UNMAPPED_REGION,
 	CM_DROP,
 	CM_DELAY,
 	CM_DOUBLE,
@@ -59,6 +63,7 @@ static struct {
 	[LATE].name = "late",
 	[LATE_FLUSH].name = "late_flush",
 	[HARD_IRQ].name = "hard_irq",
+	[HARD_EVENT].name = "hard_event",
 	[POISON].name = "poison",
 	[CQ_ERROR].name = "cq_error",
 	[QP_FATAL].name = "qp_fatal",
@@ -71,6 +76,9 @@ static struct {
 	[SLOW_QP].name = "slow_qp",
 	[SLOW_MR].name = "slow_mr",
 	[SCRIBBLE].name = "scribble",
+	[UNMAPPED_SEND].name = "unmapped_send",
+	[UNMAPPED_RECV].name = "unmapped_recv",
+	[UNMAPPED_REGION].name = "unmapped_region",
 	[CM_DROP].name = "cm_drop",
 	[CM_DELAY].name = "cm_delay",
 	[CM_DOUBLE].name = "cm_double",
@@ -78,6 +86,8 @@ static struct {
 
 /* Size of the header of a frame. */
 #define HEADER_BYTES 48
+/* Bit of an address that no device has. */
+#define NOWHERE BIT_ULL(62)
 
 static struct dentry *folder;
 /* Index of the only device that fails. 0: all devices. */
@@ -116,6 +126,98 @@ static bool may_fail(struct rxe_qp *qp)
 static bool is_dead(struct rxe_qp *qp)
 {
 	return READ_ONCE(dead) && may_fail(qp);
+}
+
+/* Interrupts */
+
+/* A call of a handler: of events of a queue pair or of a completion queue, or of completions. */
+struct interrupt {
+	struct irq_work work;
+	struct rxe_qp *qp;
+	struct rxe_cq *cq;
+	struct ib_event event;
+	struct rcu_head rcu;
+};
+
+static void call_handler(struct interrupt *this)
+{
+	struct rxe_cq *cq = this->cq;
+
+	if (this->qp)
+		this->qp->ibqp.event_handler(&this->event, this->qp->ibqp.qp_context);
+	else if (this->event.device)
+		cq->ibcq.event_handler(&this->event, cq->ibcq.cq_context);
+	else
+		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
+}
+
+static void interrupt(struct irq_work *work)
+{
+	struct interrupt *this = container_of(work, struct interrupt, work);
+
+	WARN_ON_ONCE(!in_hardirq());
+	call_handler(this);
+	if (this->qp)
+		rxe_put(this->qp);
+	else
+		rxe_put(this->cq);
+	/* The caller still accesses it. */
+	kfree_rcu(this, rcu);
+}
+
+static void call_in_interrupt(struct interrupt *call)
+{
+	struct interrupt *this = kmemdup(call, sizeof(*call), GFP_ATOMIC);
+
+	if (!this || !(this->qp ? rxe_get(this->qp) : rxe_get(this->cq))) {
+		kfree(this);
+		call_handler(call);
+		return;
+	}
+	this->work = IRQ_WORK_INIT_HARD(interrupt);
+	irq_work_queue(&this->work);
+}
+
+void rxe_fault_notify(struct rxe_cq *cq)
+{
+	struct interrupt call = { .cq = cq };
+
+	if (!cq->is_user && concerns(cq->ibcq.device) && occurs(HARD_IRQ))
+		call_in_interrupt(&call);
+	else
+		call_handler(&call);
+}
+
+static void report(struct interrupt *call, bool may_interrupt)
+{
+	if (may_interrupt && occurs(HARD_EVENT))
+		call_in_interrupt(call);
+	else
+		call_handler(call);
+}
+
+void rxe_fault_event(struct ib_event *event, struct ib_qp *ibqp)
+{
+	struct interrupt call = { .qp = to_rqp(ibqp), .event = *event };
+
+	report(&call, may_fail(call.qp));
+}
+
+static void report_qp(struct ib_qp *ibqp, enum ib_event_type type)
+{
+	struct ib_event event = { .device = ibqp->device, .element.qp = ibqp, .event = type };
+
+	if (ibqp->event_handler)
+		rxe_fault_event(&event, ibqp);
+}
+
+static void report_cq(struct rxe_cq *cq, enum ib_event_type type)
+{
+	struct interrupt call = { .cq = cq };
+
+	call.event = (struct ib_event){ .device = cq->ibcq.device, .element.cq = &cq->ibcq, .event = type };
+	if (cq->ibcq.event_handler)
+		report(&call, true);
 }
 
 /* Completions */
@@ -215,20 +317,6 @@ out:
 	return err;
 }
 
-static void report(struct ib_event *event, enum ib_event_type type, struct rxe_cq *cq, struct ib_qp *qp)
-{
-	event->event = type;
-	if (type == IB_EVENT_CQ_ERR && cq->ibcq.event_handler) {
-		event->device = cq->ibcq.device;
-		event->element.cq = &cq->ibcq;
-		cq->ibcq.event_handler(event, cq->ibcq.cq_context);
-	} else if (type == IB_EVENT_QP_FATAL && qp->event_handler) {
-		event->device = qp->device;
-		event->element.qp = qp;
-		qp->event_handler(event, qp->qp_context);
-	}
-}
-
 /* A device is only reliable about the status and the work request of a completion in error. */
 static void poison(struct ib_wc *wc)
 {
@@ -246,7 +334,6 @@ int rxe_cq_post(struct rxe_cq *cq, struct rxe_cqe *cqe, int solicited)
 	bool succeeds = wc->status == IB_WC_SUCCESS;
 	bool flush = wc->status == IB_WC_WR_FLUSH_ERR;
 	bool is_recv = wc->opcode & IB_WC_RECV;
-	struct ib_event event;
 	int err, i, copies;
 
 	if (cq->is_user || !wc->qp || !may_fail(to_rqp(wc->qp)))
@@ -257,11 +344,11 @@ int rxe_cq_post(struct rxe_cq *cq, struct rxe_cqe *cqe, int solicited)
 	if (succeeds && (is_recv ? wc->byte_len > HEADER_BYTES && occurs(LOSE_RECV) : occurs(LOSE_SEND)))
 		return 0;
 	if (succeeds && occurs(CQ_ERROR)) {
-		report(&event, IB_EVENT_CQ_ERR, cq, NULL);
+		report_cq(cq, IB_EVENT_CQ_ERR);
 		return -EBUSY;
 	}
 	if (succeeds && occurs(QP_FATAL))
-		report(&event, IB_EVENT_QP_FATAL, NULL, wc->qp);
+		report_qp(wc->qp, IB_EVENT_QP_FATAL);
 	if (!succeeds && occurs(POISON))
 		poison(wc);
 	copies = succeeds && occurs(is_recv ? DOUBLE_RECV : DOUBLE_SEND) ? 2 : 1;
@@ -273,40 +360,6 @@ int rxe_cq_post(struct rxe_cq *cq, struct rxe_cqe *cqe, int solicited)
 			return err;
 	}
 	return 0;
-}
-
-struct interrupt {
-	struct irq_work work;
-	struct rxe_cq *cq;
-	struct rcu_head rcu;
-};
-
-static void interrupt(struct irq_work *work)
-{
-	struct interrupt *this = container_of(work, struct interrupt, work);
-	struct rxe_cq *cq = this->cq;
-
-	WARN_ON_ONCE(!in_hardirq());
-	cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
-	rxe_put(cq);
-	/* The caller still accesses it. */
-	kfree_rcu(this, rcu);
-}
-
-void rxe_fault_notify(struct rxe_cq *cq)
-{
-	struct interrupt *this = NULL;
-
-	if (!cq->is_user && concerns(cq->ibcq.device) && occurs(HARD_IRQ))
-		this = kzalloc(sizeof(*this), GFP_ATOMIC);
-	if (!this || !rxe_get(cq)) {
-		kfree(this);
-		cq->ibcq.comp_handler(&cq->ibcq, cq->ibcq.cq_context);
-		return;
-	}
-	this->cq = cq;
-	this->work = IRQ_WORK_INIT_HARD(interrupt);
-	irq_work_queue(&this->work);
 }
 
 /* Work requests */
@@ -324,6 +377,24 @@ int rxe_fault_post_recv(struct rxe_qp *qp, bool behind)
 	if (is_dead(qp))
 		return -EIO;
 	return behind && may_fail(qp) && occurs(POST_RECV) ? -ENOMEM : 0;
+}
+
+const struct ib_recv_wr *rxe_fault_recv(struct rxe_qp *qp, const struct ib_recv_wr *wr,
+					struct rxe_seen_recv *seen)
+{
+	if (!wr->num_sge || wr->num_sge > RXE_SEEN_SGES || !may_fail(qp) || !occurs(UNMAPPED_RECV))
+		return wr;
+	seen->wr = *wr;
+	seen->wr.sg_list = seen->sges;
+	memcpy(seen->sges, wr->sg_list, wr->num_sge * sizeof(*seen->sges));
+	seen->sges[0].addr |= NOWHERE;
+	return &seen->wr;
+}
+
+void rxe_fault_send_memory(struct rxe_qp *qp, struct rxe_send_wqe *wqe)
+{
+	if (wqe->dma.num_sge && !(wqe->wr.send_flags & IB_SEND_INLINE) && may_fail(qp) && occurs(UNMAPPED_SEND))
+		wqe->dma.sge[0].addr |= NOWHERE;
 }
 
 /* Only moves to the error state fail. */
@@ -352,10 +423,21 @@ int rxe_fault_create_qp(struct rxe_qp *qp, const struct ib_qp_init_attr *init)
 	return occurs(CREATE_QP) ? -ENOMEM : 0;
 }
 
+u64 rxe_fault_region_page(struct rxe_mr *mr, u64 address)
+{
+	return concerns(mr->ibmr.device) && occurs(UNMAPPED_REGION) ? address | NOWHERE : address;
+}
+
 void rxe_fault_dereg_mr(struct rxe_mr *mr)
 {
 	if (mr->ibmr.type == IB_MR_TYPE_MEM_REG && concerns(mr->ibmr.device) && occurs(SLOW_MR))
 		msleep(late_ms);
+}
+
+void rxe_fault_flush_send(struct rxe_qp *qp, struct rxe_send_wqe *wqe, struct ib_wc *wc)
+{
+	if (!qp->is_user && wqe->state == wqe_state_error && wqe->status == IB_WC_LOC_PROT_ERR)
+		wc->status = wqe->status;
 }
 
 void rxe_fault_flush_recv(struct rxe_qp *qp, struct rxe_recv_wqe *wqe)

@@ -12,7 +12,8 @@
  *   or the copy of a new shard.
  *
  * The parameter `strict` of the module is the start of the names of the devices to check. A violation
- * is counted, and the first ones are warnings.
+ * is counted, and the first ones are warnings, or only logged if `expected` is set. An access fails as
+ * on an adapter if nothing is mapped there, or not for its direction. Adapters see no owner.
  */
 #include <linux/debugfs.h>
 #include <linux/dma-direct.h>
@@ -51,6 +52,8 @@ static LIST_HEAD(ended);
 /* Protects both. */
 static DEFINE_SPINLOCK(mappings_lock);
 static atomic_t counts[VIOLATIONS], accesses, poisoned, regions;
+/* A test causes violations. */
+static u32 expected;
 /* Page numbers of the addresses of regions, by region_key(). The entry of a region that is gone stays. */
 static DEFINE_XARRAY_FLAGS(region_pages, XA_FLAGS_LOCK_BH);
 
@@ -150,12 +153,15 @@ static void give(u64 address, size_t size, bool to_cpu)
 
 void rxe_strict_violate(enum rxe_violation what, u64 address, unsigned int size, bool writes)
 {
-	if (atomic_inc_return(&counts[what]) <= MOST_WARNINGS)
-		WARN(1, "rxe: strict DMA: %s: %s %llx + %u\n", violation_names[what], writes ? "write" : "read",
-		     address, size);
+	const char *how = writes ? "write" : "read";
+
+	if (atomic_inc_return(&counts[what]) > MOST_WARNINGS)
+		return;
+	pr_info("rxe: strict DMA: %s: %s %llx + %u\n", violation_names[what], how, address, size);
+	WARN(!READ_ONCE(expected), "rxe: strict DMA: %s\n", violation_names[what]);
 }
 
-void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes)
+int rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, bool writes)
 {
 	enum rxe_violation what = VIOLATIONS;
 	struct mapping *map;
@@ -164,7 +170,7 @@ void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size,
 	unsigned int end;
 
 	if (ib_uses_virt_dma(device) || !size || !is_checked(device->dma_device))
-		return;
+		return 0;
 	atomic_inc(&accesses);
 	spin_lock_irqsave(&mappings_lock, flags);
 	map = find(address);
@@ -182,8 +188,10 @@ void rxe_strict_access(struct ib_device *device, u64 address, unsigned int size,
 			memset(phys_to_virt(map->phys + (address - map->node.start)), 0xa5, size);
 	}
 	spin_unlock_irqrestore(&mappings_lock, flags);
-	if (what != VIOLATIONS)
-		rxe_strict_violate(what, address, size, writes);
+	if (what == VIOLATIONS)
+		return 0;
+	rxe_strict_violate(what, address, size, writes);
+	return what == OWNER ? 0 : -EFAULT;
 }
 
 /* Each device numbers its regions from the start. */
@@ -209,18 +217,19 @@ void rxe_strict_region(struct rxe_mr *mr, u32 index, u64 address)
 		WARN_ON_ONCE(xa_is_err(xa_store_bh(&region_pages, region_key(mr, index), page, GFP_ATOMIC)));
 }
 
-void rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size, bool writes)
+int rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size, bool writes)
 {
 	void *page;
 
 	if (!is_checked_region(mr))
-		return;
+		return 0;
 	atomic_inc(&regions);
 	page = xa_load(&region_pages, region_key(mr, index));
 	if (page)
-		rxe_strict_access(mr->ibmr.device, ((u64)xa_to_value(page) << PAGE_SHIFT) + offset, size, writes);
-	else
-		rxe_strict_violate(UNMAPPED, offset, size, writes);
+		return rxe_strict_access(mr->ibmr.device, ((u64)xa_to_value(page) << PAGE_SHIFT) + offset, size,
+					 writes);
+	rxe_strict_violate(UNMAPPED, offset, size, writes);
+	return -EFAULT;
 }
 
 /* Tracepoints. They are called after what they report. */
@@ -313,6 +322,7 @@ void rxe_strict_init(struct dentry *folder)
 
 	for (i = 0; i < VIOLATIONS; i++)
 		debugfs_create_atomic_t(violation_names[i], 0600, dir, &counts[i]);
+	debugfs_create_u32("expected", 0600, dir, &expected);
 	debugfs_create_atomic_t("accesses", 0400, dir, &accesses);
 	debugfs_create_atomic_t("regions", 0400, dir, &regions);
 	debugfs_create_atomic_t("poisoned", 0400, dir, &poisoned);

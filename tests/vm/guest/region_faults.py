@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""region_faults.py reg_mr|local_inv TIMES: a device refuses to register memory, or to invalidate a
-key, so many times. Prints the outcome of the program's call. Needs the devices of tests/vm/faulty.
+"""region_faults.py reg_mr|local_inv|unmapped_region TIMES: a device refuses to register memory, or
+to invalidate a key, or has no mapping of registered memory, so many times. Prints the outcome of
+the program's call. Needs the devices of tests/vm/faulty.
 """
 
 import sys
@@ -42,6 +43,16 @@ def local_inv(p):
     p.theirs.fill(0, bytes(PAGE))
     need(transfer(p, old, 2) != rdma.SUCCESS, "the old key still works")
     need(p.theirs.pages[:PAGE] == bytes(PAGE), "the old key still reaches the memory")
+    return told, p.theirs.register(0, PAGE)
+
+
+def unmapped_region(p):
+    """Returns how a write of a peer to the memory ends, and another key."""
+    cookie = p.theirs.register(0, PAGE)
+    how = transfer(p, cookie, 1)
+    need(p.theirs.pages[:PAGE] == bytes(PAGE), "the memory was written")
+    p.theirs.free(cookie, INVALIDATE)
+    told = "refused" if how == rdma.REMOTE_ERROR else f"status {how}"
     return told, p.theirs.register(0, PAGE)
 
 
