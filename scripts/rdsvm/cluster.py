@@ -47,6 +47,13 @@ def make_print(what, flavor):
     return Path(out.stdout.strip())
 
 
+@functools.cache
+def faulty_driver(flavor):
+    """Builds the soft-RoCE of tests/vm/faulty if necessary, and returns its path."""
+    script = TOP / "scripts/faulty-device.sh"
+    return subprocess.run([script, flavor], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def free_ports(count):
     """Returns free UDP ports of the loopback address: all are held until all are known."""
     socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
@@ -75,7 +82,8 @@ class Machine(Node):
     detectors: without them its kernel does no additional work, and has the soft devices of the
     kernel's own source, as a benchmark needs.
     dma: way of its soft-RoCE devices to memory (hardware.py). By default that of the environment,
-    RDS_DMA, in a machine with detectors."""
+    RDS_DMA, in a machine with detectors. Then the devices of a node with this module check each
+    access to memory: its soft-RoCE is that of tests/vm/faulty."""
 
     # The modules of its soft RDMA devices.
     soft_devices = ("rdma_rxe", "siw")
@@ -88,8 +96,12 @@ class Machine(Node):
                  **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
         self.impl, self.flavor, self.kind = impl, flavor, kind
-        if detectors and kind == "rxe":
-            dma = dma or hardware.way_of_environment()
+        self.checked = False
+        if detectors and kind == "rxe" and not dma:
+            dma = hardware.way_of_environment()
+            self.checked = bool(dma) and impl == "rust"
+        # Violations of an earlier boot.
+        self.violations = []
         dma_qemu, dma_cmdline = hardware.with_dma(dma)
         self.dma = dma
         self.module = make_print("ko", flavor)
@@ -128,9 +140,19 @@ class Machine(Node):
         self.netdevs += [self._netdev(mac) for macs, _, _ in self.wires for mac in macs[1:]]
         # RDMA CM and the soft devices are loaded once per boot; tests load and unload RDS.
         self.run(["modprobe", "-a", *self.soft_devices])
+        if self.checked:
+            self.run(hardware.checking_driver(faulty_driver(self.flavor), self.dma))
         for commands in self.networks:
             self.run(commands)
         return self
+
+    def kill(self):
+        """Ends the guest as a power failure would. Its devices' violations stay known."""
+        if self._ready and self.alive():
+            # The guest may not answer any more.
+            with suppress(NodeError):
+                self.violations += self._violations()
+        super().kill()
 
     def _netdev(self, mac):
         out = self.run(f"grep -l {mac} /sys/class/net/*/address").out
@@ -344,6 +366,19 @@ class Machine(Node):
         self.run("for d in $(ls /sys/class/infiniband); do rdma link del $d; done; "
                  "for d in /sys/class/net/*/; do ip link set $(basename $d) down; done")
         return self.bounced_slots()
+
+    def _violations(self):
+        if not self.checked:
+            return []
+        files = " ".join(f"{hardware.FAULTS}/strict/{x}" for x in hardware.VIOLATIONS)
+        # A test may have removed the driver.
+        counts = self.run(f"grep -H -v -x 0 {files}", check=False, timeout=20).out
+        return counts.replace(f"{hardware.FAULTS}/strict/", "").split()
+
+    def forbidden(self):
+        """Returns kinds and numbers of the devices' violations since the first boot, such as
+        accesses to memory that is not mapped. Only checked devices report any."""
+        return self.violations + (self._violations() if self.alive() else [])
 
     def dma_errors(self):
         """Returns what the kernel's own checks of the DMA API have found, or nothing. Only the

@@ -24,6 +24,11 @@ GUARDED = "guarded"
 DMA_DEVICE = "0000:00:1e.0"
 # The parameter `dma` of soft-RoCE.
 DMA_PARAMETER = {BOUNCED: "1", TRANSLATED: DMA_DEVICE, STRICT: DMA_DEVICE, GUARDED: "1"}
+# Start of the names of the DMA API devices to check: the parameter `strict` of tests/vm/faulty.
+CHECKED = {BOUNCED: "rxe_dma.", TRANSLATED: DMA_DEVICE, STRICT: DMA_DEVICE, GUARDED: "rxe_dma."}
+# Its folder in debugfs, and the counters of accesses and calls that were not allowed.
+FAULTS = "/sys/kernel/debug/rxe_faults"
+VIOLATIONS = ("unmapped", "beyond", "direction", "owner", "call")
 
 
 def way_of_environment():
@@ -32,6 +37,12 @@ def way_of_environment():
     if way not in (None, *WAYS):
         raise ValueError(f"RDS_DMA={way}: not one of {', '.join(WAYS)}")
     return way
+
+
+def checking_driver(path, way):
+    """Returns a shell command that loads the soft-RoCE of tests/vm/faulty in place of the other."""
+    return (f"rmmod rdma_rxe && insmod {path} dma={DMA_PARAMETER[way]} strict={CHECKED[way]} "
+            f"guarded={int(way == GUARDED)}")
 
 
 def with_dma(way):

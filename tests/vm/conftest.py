@@ -212,7 +212,7 @@ class Lab:
 
     def close(self):
         """Searches for leaks once more: of a failed test, or of an earlier test. No bounce buffer
-        may be left."""
+        may be left, and no device may have accessed what it must not."""
         bounced = []
         try:
             leaks = [x for x in self.leaks() if x]
@@ -223,9 +223,12 @@ class Lab:
             leaks = [str(e)] if self.usable else []
         for m in self.machines:
             m.kill()
+        forbidden = [x for m in self.machines if self.usable and (x := m.forbidden())]
         self.machines, self.usable = [], False
         if leaks:
             raise Defect("kmemleak reports:\n" + "\n".join(leaks))
+        if forbidden:
+            raise Defect(f"accesses of devices that were not allowed: {forbidden}")
         if any(bounced):
             raise Defect(f"slots of bounce buffers in use without devices: {bounced}")
 
@@ -298,6 +301,7 @@ def use(request, made):
             m.mark(f"end of {name}")
             found = m.complaints(start)
             assert not found, f"the log of node {m.name} ({m.impl}) is not clean:\n" + found[0]
+            assert not (found := m.forbidden()), f"the devices of node {m.name} accessed what they must not: {found}"
             # The next test would not see a warning that the kernel prints only once.
             m.write_file("/sys/kernel/debug/clear_warn_once", "1")
             if m.spent:
@@ -307,6 +311,14 @@ def use(request, made):
     except (AssertionError, NodeError):
         made.usable = False
         raise
+
+
+@pytest.fixture(autouse=True)
+def allowed():
+    """Checks the accesses of devices to memory, of the machines that a test boots itself."""
+    yield
+    found = [x for m in cluster.Machine.booted if not m.alive() and (x := m.forbidden())]
+    assert not found, f"accesses of devices that were not allowed: {found}"
 
 
 @pytest.fixture

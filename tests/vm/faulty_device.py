@@ -1,27 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Soft-RoCE with faults that a test requests, on memory of the DMA API: tests/vm/faulty."""
 
-import subprocess
 from contextlib import contextmanager
-from functools import cache
 
 from rdsvm import cluster, hardware
+from rdsvm.hardware import FAULTS
 
-# Folder of the faults in debugfs.
-FAULTS = "/sys/kernel/debug/rxe_faults"
-# Kinds of violations of the rules of memory.
-VIOLATIONS = ("unmapped", "beyond", "direction", "owner", "call")
-# Start of the names of the devices to check, by the way to memory.
-CHECKED = {hardware.BOUNCED: "rxe_dma.", hardware.TRANSLATED: hardware.DMA_DEVICE, hardware.GUARDED: "rxe_dma."}
 # Attributes of the messages of the connection manager.
 CM_MESSAGES = {"REQ": 0x10, "REJ": 0x12, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "DREP": 0x16}
-
-
-@cache
-def driver(flavor):
-    """Builds the driver if necessary, and returns its path."""
-    script = cluster.TOP / "scripts/faulty-device.sh"
-    return subprocess.run([script, flavor], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 class FaultyMachine(cluster.Machine):
@@ -29,17 +15,7 @@ class FaultyMachine(cluster.Machine):
 
     def __init__(self, way, *args, **kwargs):
         super().__init__(*args, dma=way, **kwargs)
-
-    def boot(self):
-        path = driver(self.flavor)
-        networks, self.networks = self.networks, []
-        super().boot()
-        # modprobe has loaded what both drivers need.
-        self.run(f"rmmod rdma_rxe && insmod {path} dma={hardware.DMA_PARAMETER[self.dma]} strict={CHECKED[self.dma]} "
-                 f"guarded={int(self.dma == hardware.GUARDED)}")
-        for commands in networks:
-            self._network(commands)
-        return self
+        self.checked = True
 
 
 def knob(node, name, value=None):
@@ -73,7 +49,7 @@ def violations(node):
     """Expects that devices access what they must not. Such an access is logged without a warning.
     Yields a function that returns the numbers of the kinds of violations that have occurred."""
     def found():
-        counts = {x: knob(node, f"strict/{x}") for x in VIOLATIONS}
+        counts = {x: knob(node, f"strict/{x}") for x in hardware.VIOLATIONS}
         return {x: count for x, count in counts.items() if count}
 
     assert not found()
@@ -82,5 +58,5 @@ def violations(node):
         yield found
     finally:
         knob(node, "strict/expected", 0)
-        for x in VIOLATIONS:
+        for x in hardware.VIOLATIONS:
             knob(node, f"strict/{x}", 0)
