@@ -8,7 +8,6 @@
 //! once. A sender looks the connection up again and makes a new one.
 
 use super::{
-    key::ConnKey,
     node::NodeConnections,
     path::{
         Path,
@@ -191,7 +190,7 @@ impl Node {
         let of_stranger = connection.is_of_stranger();
         let near_quota = connection.is_near_quota();
         let connections = self.connections.lock();
-        near_quota || connections.is_near_limit(&connection.key, of_stranger)
+        near_quota || connections.is_near_limit(connection, of_stranger)
     }
 
     /// Forgets a connection, unless something has happened to it. Returns `true` if it was closed
@@ -224,9 +223,7 @@ impl Node {
         // The table is locked, so no lookup finds a connection that has ended.
         let may = worker.is_down()
             && connection.paths.as_ref().is_none_or(|set| set.is_empty())
-            && (when == When::Always
-                || near_quota
-                || now.is_near_limit(&connection.key, of_stranger));
+            && (when == When::Always || near_quota || now.is_near_limit(connection, of_stranger));
         // A pending request may be the peer's reaction to the closing above, so it does not count
         // then. Over TCP it may have messages already, which the peer counts as delivered.
         let rejects = closed && !connection.is_stream();
@@ -364,8 +361,9 @@ impl Connection {
 
 impl NodeConnections {
     /// Returns `true` if unneeded connections like this one should make room.
-    fn is_near_limit(&self, key: &ConnKey, of_stranger: bool) -> bool {
-        self.tree.is_near_limit(key) || (of_stranger && self.tree.has_many_strangers())
+    fn is_near_limit(&self, connection: &Connection, of_stranger: bool) -> bool {
+        self.tree.is_near_limit(&connection.key, connection.creator)
+            || (of_stranger && self.tree.has_many_strangers())
     }
 }
 

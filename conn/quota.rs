@@ -214,7 +214,10 @@ impl QuotaCharge {
     ///
     /// Any context except hard interrupt.
     pub(super) fn is_near_limit(&self) -> bool {
-        self.quota.charged.lock().is_near_limit(&self.key)
+        self.quota
+            .charged
+            .lock()
+            .is_near_limit(&self.key, Some(self.user))
     }
 }
 

@@ -69,6 +69,12 @@ fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(margin)
 }
 
+/// Returns `true` if unneeded connections of a user with `count` should make room for others of
+/// his, while there is room for `left`.
+fn is_share_near(count: usize, left: usize) -> bool {
+    is_near(count, left.saturating_mul(7).max(FEW))
+}
+
 /// Returns `true` if a user with `count` connections may have no more while there is room for
 /// `left`.
 fn is_share_full(count: usize, left: usize) -> bool {
@@ -329,9 +335,23 @@ impl<V, U: TableUser> ConnTable<V, U> {
         Ok(())
     }
 
-    /// Returns `true` if a limit that counts the connection of this key is nearly reached.
-    pub(crate) fn is_near_limit(&self, key: &ConnKey) -> bool {
-        is_near(self.len, self.bounds.all) || is_near(self.with_peer(key), self.bounds.per_peer)
+    /// Returns `true` if a limit that counts the connection of this key is nearly reached, or the
+    /// share of `user`, who needed it first.
+    pub(crate) fn is_near_limit(&self, key: &ConnKey, user: Option<U>) -> bool {
+        let with_peer = self.with_peer(key);
+        if is_near(self.len, self.bounds.all) || is_near(with_peer, self.bounds.per_peer) {
+            return true;
+        }
+        let Some(user) = user else {
+            return false;
+        };
+        let of_user = self.with_peers.get(&(user, PeerKey::of(key)));
+        let left = self.bounds.per_peer.saturating_sub(with_peer);
+        let left_in_all = self.bounds.all.saturating_sub(self.len);
+        of_user.is_some_and(|count| is_share_near(*count, left))
+            || self
+                .counts_of(user)
+                .is_some_and(|counts| is_share_near(counts.all, left_in_all))
     }
 
     /// Adds an entry, unless a limit is reached. The key must not be in the table.

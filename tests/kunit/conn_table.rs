@@ -167,14 +167,14 @@ mod suite {
         for n in 1..=14 {
             add(&mut table, key(n, 9, 0))?.map_err(|_| EINVAL)?;
         }
-        assert!(!table.is_near_limit(&key(1, 9, 0)));
+        assert!(!table.is_near_limit(&key(1, 9, 0), None));
         add(&mut table, key(15, 9, 0))?.map_err(|_| EINVAL)?;
-        assert!(table.is_near_limit(&key(1, 9, 0)));
-        assert!(!table.is_near_limit(&key(1, 8, 0)));
+        assert!(table.is_near_limit(&key(1, 9, 0), None));
+        assert!(!table.is_near_limit(&key(1, 8, 0), None));
         for n in 1..=15 {
             add(&mut table, key(1, 20 + n, 0))?.map_err(|_| EINVAL)?;
         }
-        assert!(table.is_near_limit(&key(1, 8, 0)));
+        assert!(table.is_near_limit(&key(1, 8, 0), None));
         Ok(())
     }
 
@@ -189,7 +189,7 @@ mod suite {
             table.note_answer(USER);
             count += 1;
         }
-        let near = table.is_near_limit(&key(1, 1, 0));
+        let near = table.is_near_limit(&key(1, 1, 0), None);
         assert_eq!((count, near), (512 / 8 * 7, false));
         Ok(())
     }
@@ -331,6 +331,25 @@ mod suite {
         assert!(table.remove(&key(29, 9, 0)).is_some());
         table.note_removed(&key(29, 9, 0), first);
         assert_eq!(add_for(&mut table, key(305, 9, 0), Some(first))?, Ok(()));
+        Ok(())
+    }
+
+    /// His own idle connections make room for others of his, and nobody else's do.
+    #[test]
+    fn a_user_is_near_the_end_of_his_share() -> Result {
+        let mut table = table(65536, 256);
+        let user = |number| Some(UserId::new(number));
+        let mut near = [0; 2];
+        for local in 1..=224 {
+            assert_eq!(add_for(&mut table, key(local, 9, 0), user(1))?, Ok(()));
+            for (peer, near) in (8..).zip(&mut near) {
+                *near += u32::from(table.is_near_limit(&key(999, peer, 0), user(1)));
+            }
+        }
+        let of_another = table.is_near_limit(&key(999, 9, 0), user(2));
+        let [elsewhere, here] = near;
+        assert!((1..16).contains(&here));
+        assert_eq!((elsewhere, of_another), (0, false));
         Ok(())
     }
 
