@@ -360,7 +360,7 @@ def h78_table_into_a_file():
     Otherwise they would not be written to a disk. The program has only read these pages: its own
     writes make a page dirty anyway.
     """
-    size, start = 2 * mmap.PAGESIZE, mmap.PAGESIZE - 1000
+    size, start = 4 * mmap.PAGESIZE, mmap.PAGESIZE - 1000
     with tempfile.TemporaryFile(dir="/dev/shm") as file, Sock((LOOP, 4001)) as s:
         file.truncate(size)
         with mmap.mmap(file.fileno(), size) as memory:
