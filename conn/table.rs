@@ -69,16 +69,9 @@ fn is_near(count: usize, bound: usize) -> bool {
     count >= bound.saturating_sub(margin)
 }
 
-/// Returns `true` if unneeded connections of a user with `count` should make room for others of
-/// his, while there is room for `left`.
-fn is_share_near(count: usize, left: usize) -> bool {
-    is_near(count, left.saturating_mul(7).max(FEW))
-}
-
-/// Returns `true` if a user with `count` connections may have no more while there is room for
-/// `left`.
-fn is_share_full(count: usize, left: usize) -> bool {
-    count >= left.saturating_mul(7).max(FEW)
+/// Returns the number of connections that a user may have while there is room for `left`.
+fn share(left: usize) -> usize {
+    left.saturating_mul(7).max(FEW)
 }
 
 /// The limit that does not allow another connection.
@@ -122,7 +115,8 @@ impl fmt::Display for Full {
                 count
             )),
             Self::UserWithPeer(addr, count) => f.write_fmt(fmt!(
-                "its user has {} connections with {} and leaves the rest to others, raise max_conns_per_peer to allow more",
+                "its user has {} connections with {} and leaves the rest to others, \
+                 raise max_conns_per_peer to allow more",
                 count,
                 ShownAddr(*addr)
             )),
@@ -317,7 +311,7 @@ impl<V, U: TableUser> ConnTable<V, U> {
         let of_user = user.and_then(|user| self.with_peers.get(&(user, PeerKey::of(key))));
         let left = self.bounds.per_peer.saturating_sub(with_peer);
         match of_user {
-            Some(count) if is_share_full(*count, left) => {
+            Some(count) if *count >= share(left) => {
                 return Err(Full::UserWithPeer(key.faddr, *count));
             }
             _ => {}
@@ -329,7 +323,7 @@ impl<V, U: TableUser> ConnTable<V, U> {
         if counts.unanswered >= left.max(FEW) {
             return Err(Full::Unanswered(counts.unanswered));
         }
-        if is_share_full(counts.all, left) {
+        if counts.all >= share(left) {
             return Err(Full::User(counts.all));
         }
         Ok(())
@@ -348,10 +342,10 @@ impl<V, U: TableUser> ConnTable<V, U> {
         let of_user = self.with_peers.get(&(user, PeerKey::of(key)));
         let left = self.bounds.per_peer.saturating_sub(with_peer);
         let left_in_all = self.bounds.all.saturating_sub(self.len);
-        of_user.is_some_and(|count| is_share_near(*count, left))
+        of_user.is_some_and(|count| is_near(*count, share(left)))
             || self
                 .counts_of(user)
-                .is_some_and(|counts| is_share_near(counts.all, left_in_all))
+                .is_some_and(|counts| is_near(counts.all, share(left_in_all)))
     }
 
     /// Adds an entry, unless a limit is reached. The key must not be in the table.
