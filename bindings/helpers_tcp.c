@@ -39,6 +39,8 @@ static void report(struct sock *sk, enum rds_tcp_event event)
 
 	read_lock_bh(&sk->sk_callback_lock);
 	hook = hook_of(sk);
+	if (hook && hook->listens && event == RDS_TCP_READABLE)
+		event = RDS_TCP_ACCEPTABLE;
 	if (hook)
 		hook->event(hook, event, sk);
 	read_unlock_bh(&sk->sk_callback_lock);
@@ -46,13 +48,7 @@ static void report(struct sock *sk, enum rds_tcp_event event)
 
 static void data_ready(struct sock *sk)
 {
-	struct rds_tcp_hook *hook;
-
-	read_lock_bh(&sk->sk_callback_lock);
-	hook = hook_of(sk);
-	if (hook)
-		hook->event(hook, hook->listens ? RDS_TCP_ACCEPTABLE : RDS_TCP_READABLE, sk);
-	read_unlock_bh(&sk->sk_callback_lock);
+	report(sk, RDS_TCP_READABLE);
 }
 
 static void state_change(struct sock *sk)
