@@ -48,7 +48,7 @@ pub(crate) fn may_print(about: About) -> bool {
     unsafe { crate::bindings::rds_rust_printk_ratelimit(about as u32) }
 }
 
-/// As [`may_print`], while another CPU is in it. There is room for the message.
+/// Returns the result of [`may_print`] while another CPU is in it. There is room for the message.
 #[cfg(rds_kunit)]
 pub(crate) fn may_print_while_busy(about: About) -> bool {
     // SAFETY: The function accepts any number below 4.

@@ -89,8 +89,8 @@ pub(crate) fn bind_hint(errno: Option<i32>) -> Option<&'static str> {
     Some(match errno? {
         libc::EADDRNOTAVAIL => {
             "no RDS transport has this address: is it one of this machine (`ip address`), on an RDMA \
-             device that is up (`rdma link`), and is the transport loaded (rds_rust or rds_rdma)? RDS \
-             over TCP needs no RDMA device: load rds_rust with tcp=1, or rds_tcp"
+             device that is up (`rdma link`), and is the transport loaded (rds_rust or rds_rdma)? \
+             RDS over TCP needs no RDMA device: load rds_rust with tcp=1, or rds_tcp"
         }
         libc::EADDRINUSE => "another RDS socket is bound to this address and port",
         libc::EINVAL => "RDS binds to one unicast address, not to a wildcard; port 1 is reserved",
