@@ -412,6 +412,9 @@ fn tcp(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
 fn paths(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
     for_each_connection(sk, |connection| {
         let key = &connection.key;
+        if !writer.shows(key.laddr) {
+            return Ok(());
+        }
         let now = connection.path.info();
         writer.add(&info::PathRecord {
             laddr: key.laddr,
@@ -421,6 +424,11 @@ fn paths(sk: &Sock<Socket>, writer: &mut InfoWriter<'_, '_>) -> Result<usize> {
             index: key.path,
             flags: now.flags,
             times: now.times,
+            next_tx: now.next_tx,
+            next_rx: now.next_rx,
+            payload: now.payload,
+            retransmissions: now.retransmissions,
+            cpu: connection.path.cpu(),
         })
     })?;
     Ok(info::PathRecord::size(writer.family))

@@ -73,6 +73,8 @@ pub(crate) struct ConnInfo {
     pub(crate) flags: u8,
     pub(crate) times: PathTimes,
     pub(crate) payload: PayloadBytes,
+    /// Messages that were sent again.
+    pub(crate) retransmissions: u64,
 }
 
 impl Path {
@@ -96,6 +98,7 @@ impl Path {
         let rests = state == State::Down as u32 && tx.idle_path.is_some();
         let times = tx.history.times(rests);
         let acked = tx.queue.acked_bytes;
+        let retransmissions = tx.queue.state.retransmissions();
         drop(tx);
         let rx = self.rx.lock();
         // C RDS shows 0 before the first message.
@@ -120,6 +123,7 @@ impl Path {
             },
             times,
             payload: PayloadBytes { acked, received },
+            retransmissions,
         }
     }
 
@@ -156,6 +160,16 @@ impl Path {
     pub(crate) fn queue_pair(&self) -> Option<QueuePair> {
         let link = self.tx.lock().link.clone();
         link?.queue_pair()
+    }
+
+    /// Returns the CPU of the last completions or packets while the path is up.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn cpu(&self) -> Option<u32> {
+        let link = self.tx.lock().link.clone();
+        link?.cpu()
     }
 
     /// Returns the progress of a connection over TCP while it is up.

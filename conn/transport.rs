@@ -226,6 +226,15 @@ pub(crate) trait Link: Send + Sync {
         None
     }
 
+    /// Returns the CPU that processed the last completions or packets, if it is known.
+    ///
+    /// # Context
+    ///
+    /// Process context, without a lock. May sleep.
+    fn cpu(&self) -> Option<u32> {
+        self.queue_pair()?.cpu
+    }
+
     /// Returns the progress of a connection over TCP. `None` on other transports.
     ///
     /// # Context

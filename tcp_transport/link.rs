@@ -89,6 +89,10 @@ impl Link for TcpLink {
         })
     }
 
+    fn cpu(&self) -> Option<u32> {
+        self.0.io.lock().socket.as_ref()?.cpu()
+    }
+
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_passive = u8::from(self.0.role() == Role::Passive);
         let io = self.0.io.lock();

@@ -99,7 +99,8 @@ const _: () = {
     assert!(offset_of!(rds6_info_queue_pair, cpu) == 200);
 };
 
-/// `struct rds_info_connection_paths` of UEK, and in it a single `struct rds_path_info`.
+/// `struct rds_info_connection_paths` of UEK, and in it a single `struct rds_path_info`. The fields
+/// from `next_tx_seq` on are only of this module.
 #[repr(C, packed)]
 struct rds_info_connection_paths {
     local_addr: [u8; 16],
@@ -114,12 +115,19 @@ struct rds_info_connection_paths {
     connect_attempts: u32,
     index: u32,
     flags: u8,
+    next_tx_seq: u64,
+    next_rx_seq: u64,
+    send_bytes: u64,
+    recv_bytes: u64,
+    retransmissions: u64,
+    cpu: i32,
 }
 
 // UEK has 50 bytes for the connection, and 37 for each path.
 const _: () = {
     assert!(offset_of!(rds_info_connection_paths, attempt_time) == 50);
-    assert!(size_of::<rds_info_connection_paths>() == 50 + 37);
+    assert!(offset_of!(rds_info_connection_paths, next_tx_seq) == 50 + 37);
+    assert!(size_of::<rds_info_connection_paths>() == 50 + 37 + 44);
 };
 
 /// Size of the longest record, in bytes.
@@ -187,6 +195,12 @@ fn padded<const N: usize>(name: &str) -> [u8; N] {
         *to = from;
     }
     field
+}
+
+/// Returns the number of a vector or CPU as records have it: -1 if there is none.
+fn signed(number: Option<u32>) -> [u8; 4] {
+    let number = number.and_then(|number| i32::try_from(number).ok());
+    number.unwrap_or(-1).to_ne_bytes()
 }
 
 /// Returns two addresses as IPv4 addresses, or `None` if the first one is none. If only the second
@@ -452,14 +466,6 @@ impl Emitted for QueuePairRecord {
         const NONE: [u8; 4] = [0; 4];
         const NONE16: [u8; 2] = [0; 2];
         const NONE64: [u8; 8] = [0; 8];
-        /// Vector, or CPU, of a connection that has none.
-        const NOWHERE: i32 = -1;
-
-        /// Returns a number as the record has it.
-        fn signed(number: Option<u32>) -> [u8; 4] {
-            let number = number.and_then(|number| i32::try_from(number).ok());
-            number.unwrap_or(NOWHERE).to_ne_bytes()
-        }
 
         let RdmaConnection {
             laddr, faddr, tos, ..
@@ -562,8 +568,8 @@ impl Emitted for TcpConnection {
     }
 }
 
-/// `struct rds_info_connection_paths` of UEK: a connection and one of its paths. Tables of both
-/// families have the addresses of IPv6.
+/// `struct rds_info_connection_paths` of UEK: a connection and one of its paths, with its traffic
+/// behind them. Tables of both families have the addresses of IPv6.
 pub(crate) struct PathRecord {
     pub(crate) laddr: Ipv6Addr,
     pub(crate) faddr: Ipv6Addr,
@@ -574,6 +580,13 @@ pub(crate) struct PathRecord {
     /// `RDS_INFO_CONNECTION_FLAG_*`.
     pub(crate) flags: u8,
     pub(crate) times: PathTimes,
+    pub(crate) next_tx: u64,
+    pub(crate) next_rx: u64,
+    pub(crate) payload: PayloadBytes,
+    /// Messages that were sent again.
+    pub(crate) retransmissions: u64,
+    /// CPU of the last completions or packets. `None` while the path is not up.
+    pub(crate) cpu: Option<u32>,
 }
 
 impl Emitted for PathRecord {
@@ -601,6 +614,12 @@ impl Emitted for PathRecord {
             connect_attempts: self.times.attempts.to_ne_bytes(),
             index: u32::from(self.index).to_ne_bytes(),
             flags: [self.flags],
+            next_tx_seq: self.next_tx.to_ne_bytes(),
+            next_rx_seq: self.next_rx.to_ne_bytes(),
+            send_bytes: self.payload.acked.to_ne_bytes(),
+            recv_bytes: self.payload.received.to_ne_bytes(),
+            retransmissions: self.retransmissions.to_ne_bytes(),
+            cpu: signed(self.cpu),
         }))
     }
 }

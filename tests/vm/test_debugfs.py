@@ -56,8 +56,8 @@ def test_queue_pairs(node, tools):
 
 @pytest.mark.parametrize("ends", (PAIR, PAIR6), ids=("v4", "v6"))
 def test_rds_info_shows_the_same(node, tools, guest, ends):
-    """rds-info -I has the queue pair, vector, CPU and payload. A connection that is not up has
-    none."""
+    """rds-info -I has the queue pair, vector, CPU and payload, and -p the traffic of the path. A
+    connection that is not up has none."""
     is_v6 = ":" in ends[0]
     tos, letters, nowhere = new_type(), "-Ia" if is_v6 else "-I", "fd09::211" if is_v6 else "10.9.0.212"
     exchange(tools, (node, ends[0]), (node, ends[1]), count=20, sizes="100", tos=tos)
@@ -79,8 +79,19 @@ def test_rds_info_shows_the_same(node, tools, guest, ends):
         table, lines = rows(), view(node, "connections")
         return [(shown(table[a, b, tos]), seen(lines[f"{a} -> {b} tos {tos}"])) for a, b in (ends, ends[::-1])]
 
+    def traffic():
+        """The same of the table of paths, with sequence numbers and retransmissions."""
+        found = json.loads(node.run([tools / "rds-info", "--json", letters.replace("I", "p")]).out)["paths"]
+        table = {(x["local"], x["peer"], x["tos"]): x["paths"][0]["traffic"] for x in found}
+        lines = view(node, "connections")
+        words = {"next_tx": "next_tx", "next_rx": "next_rx", "send_bytes": "acked_bytes",
+                 "recv_bytes": "received_bytes", "retransmissions": "retransmissions", "cpu": "cpu"}
+        return [(table[a, b, tos], {k: int(lines[f"{a} -> {b} tos {tos}"][v]) for k, v in words.items()})
+                for a, b in (ends, ends[::-1])]
+
     # Acknowledgements may arrive on another CPU between the two.
     wait_until(lambda: all(one == other for one, other in both()), both)
+    wait_until(lambda: all(one == other for one, other in traffic()), traffic)
     table = rows()
     up, down = table[(*ends, tos)], table[ends[0], nowhere, 0]
     assert up["qp_num"] > 0 and 0 <= up["cpu"] < int(node.run("nproc").out) and up["recv_bytes"] > 2000, up

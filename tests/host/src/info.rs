@@ -261,7 +261,7 @@ fn tcp_socket() {
 
 #[test]
 fn path() {
-    for ((laddr, faddr), four, six) in pairs() {
+    for (((laddr, faddr), four, six), cpu) in pairs().into_iter().zip([Some(15), None]) {
         let record = PathRecord {
             laddr,
             faddr,
@@ -276,15 +276,25 @@ fn path() {
                 attempts: 5,
                 reason: DropReason::Disconnected,
             },
+            next_tx: 11,
+            next_rx: 12,
+            payload: PayloadBytes {
+                acked: 13,
+                received: 1 << 40,
+            },
+            retransmissions: 14,
+            cpu,
         };
         let times = [0x0102i64, -2, 3].map(i64::to_ne_bytes).concat();
         let numbers = [26u32, 5, 7].map(u32::to_ne_bytes).concat();
         let name = b"infiniband\0\0\0\0\0\0";
-        let shown = joined(&[&six, name, &[9, 0], &times, &numbers, &[4]]);
+        let traffic = [11u64, 12, 13, 1 << 40, 14].map(u64::to_ne_bytes).concat();
+        let cpu = cpu.map_or(-1i32, |cpu| cpu as i32).to_ne_bytes();
+        let shown = joined(&[&six, name, &[9, 0], &times, &numbers, &[4], &traffic, &cpu]);
         assert_eq!(bytes(&record, Family::V6), shown);
         // The table for IPv4 has the same addresses, and omits the others.
         assert_eq!(bytes(&record, Family::V4), four.and(shown));
-        assert_eq!(PathRecord::size(Family::V4), 87);
+        assert_eq!(PathRecord::size(Family::V4), 131);
     }
     assert_eq!((RDS_INFO_CONN_PATHS, RDS6_INFO_CONN_PATHS), (10020, 10021));
 }

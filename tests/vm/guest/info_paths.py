@@ -19,8 +19,9 @@ from rds import SOL_RDS, Sock, info, libc
 from reset import exchange, reset
 
 PATHS, PATHS6 = 10020, 10021
-LAYOUT = struct.Struct("=16s16s16sBBqqqIIIB")
-FIELDS = ("transport", "tos", "npaths", "attempted", "connected", "reset", "reason", "attempts", "index", "flags")
+LAYOUT = struct.Struct("=16s16s16sBBqqqIIIBQQQQQi")
+FIELDS = ("transport", "tos", "npaths", "attempted", "connected", "reset", "reason", "attempts", "index", "flags",
+          "next_tx", "next_rx", "send_bytes", "recv_bytes", "retransmissions", "cpu")
 
 
 def text(raw):

@@ -35,7 +35,8 @@ cache_allocs, recv_alloc_ctr, recv_free_ctr, send_alloc_ctr, send_free_ctr, send
 r_read_bytes, r_write_bytes, tx_poll_ts, rx_poll_ts, tx_poll_cnt, rx_poll_cnt, scq_vector,
 rcq_vector, cpu. Other names are ignored. A column that the kernel does not report is 0. rds_rust
 reports the numbers of queue pairs, send_bytes (acknowledged payload), recv_bytes, the vectors, and
-the CPU of the last completions; -v shows them, too.
+the CPU of the last completions; -v shows them, too. -pv shows them for each path of both
+transports, with sequence numbers, and with retransmissions, messages that were sent again.
 
 The rates of connections (--watch) are messages per second, also pings and those with operations. A
 message counts once, when it is queued. Connections that are not up, and have messages, come first,
@@ -95,7 +96,7 @@ pub(crate) struct Args {
     #[arg(short = 'a', long)]
     pub(crate) all_addresses: bool,
 
-    /// More details of each queue pair
+    /// More details of each queue pair and path
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 

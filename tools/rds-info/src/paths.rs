@@ -39,6 +39,15 @@ impl Row for Paths {
                 0 => write!(out, "--")?,
                 reason => write!(out, "{reason}")?,
             }
+            if let Some(x) = path.traffic.filter(|_| layout.verbose) {
+                write!(out, "  next_tx={}, next_rx={}", x.next_tx, x.next_rx)?;
+                write!(out, ", send_bytes={}", x.send_bytes)?;
+                write!(out, ", recv_bytes={}", x.recv_bytes)?;
+                write!(out, ", retransmissions={}", x.retransmissions)?;
+                if let Some(cpu) = x.cpu {
+                    write!(out, ", cpu={cpu}")?;
+                }
+            }
         }
         Ok(())
     }
@@ -77,7 +86,7 @@ fn date(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{ConnectionFlags, Family, Path};
+    use crate::record::{ConnectionFlags, Family, Path, Traffic};
     use crate::show;
 
     /// Returns a connection with one path.
@@ -90,6 +99,7 @@ mod tests {
             attempts: 3,
             flags: ConnectionFlags::from_bits(flags),
             reason,
+            traffic: None,
         };
         Paths {
             local: [10, 0, 0, 1].into(),
@@ -129,6 +139,40 @@ mod tests {
             connecting,
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn traffic_is_a_detail() {
+        let mut row = paths(0, 0, 4);
+        let brief = Layout {
+            family: Family::V4,
+            ..Layout::default()
+        };
+        let verbose = Layout {
+            verbose: true,
+            ..brief
+        };
+        let last = |row: &Paths, layout| {
+            let text = show::table("RDS Paths", std::slice::from_ref(row), layout).unwrap();
+            text.lines().last().unwrap().to_owned()
+        };
+        let without = last(&row, brief);
+        assert_eq!(last(&row, verbose), without);
+        let mut traffic = Traffic {
+            next_tx: 1,
+            next_rx: 2,
+            send_bytes: 3,
+            recv_bytes: 4,
+            retransmissions: 5,
+            cpu: None,
+        };
+        let words = "next_tx=1, next_rx=2, send_bytes=3, recv_bytes=4, retransmissions=5";
+        for (cpu, more) in [(None, ""), (Some(6), ", cpu=6")] {
+            traffic.cpu = cpu;
+            row.paths[0].traffic = Some(traffic);
+            assert_eq!(last(&row, brief), without);
+            assert_eq!(last(&row, verbose), format!("{without}  {words}{more}"));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod table;
 use std::io;
 use std::marker::PhantomData;
 
-pub use oracle::{Details, Path, Paths, Time};
+pub use oracle::{Details, Path, Paths, Time, Traffic};
 pub use record::{
     decode, Connection, ConnectionFlags, Counter, IbConnection, Message, Record, Socket,
     TcpConnection,

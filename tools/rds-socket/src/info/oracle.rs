@@ -95,6 +95,9 @@ impl Details {
 /// Bytes of a path in a record, `struct rds_path_info`.
 const PATH: usize = 37;
 
+/// Bytes of [`Traffic`] behind the only path of a record.
+const TRAFFIC: usize = 44;
+
 /// Seconds since 1970; 0: it has not happened.
 pub type Time = i64;
 
@@ -116,6 +119,39 @@ pub struct Path {
     pub flags: ConnectionFlags,
     /// The reason of the reset, as a number of the kernel.
     pub reason: u32,
+    /// Its messages. Only `rds_rust` reports them.
+    pub traffic: Option<Traffic>,
+}
+
+/// Messages of a path since the connection was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Traffic {
+    /// Sequence number of the next message to the peer.
+    pub next_tx: u64,
+    /// Sequence number of the next message that is expected from the peer.
+    pub next_rx: u64,
+    /// Payload bytes that the peer has acknowledged.
+    pub send_bytes: u64,
+    /// Payload bytes that were received.
+    pub recv_bytes: u64,
+    /// Messages that were sent again.
+    pub retransmissions: u64,
+    /// CPU of the last completions or packets; `None` while the path is not up.
+    pub cpu: Option<u32>,
+}
+
+impl Traffic {
+    fn decode(fields: &mut Fields<'_>) -> Self {
+        Traffic {
+            next_tx: fields.u64(),
+            next_rx: fields.u64(),
+            send_bytes: fields.u64(),
+            recv_bytes: fields.u64(),
+            retransmissions: fields.u64(),
+            cpu: fields.i32().try_into().ok(),
+        }
+    }
 }
 
 impl Path {
@@ -130,6 +166,7 @@ impl Path {
             attempts: fields.u32(),
             index: fields.u32(),
             flags: ConnectionFlags(fields.u8()),
+            traffic: None,
         }
     }
 
@@ -163,12 +200,17 @@ impl Decode for Paths {
         let (transport, tos) = (fields.text::<16>(), fields.u8());
         // A connection with a single path has a count of 0.
         let count = usize::from(fields.u8().max(1)).min(fields.left() / PATH);
+        let mut paths: Vec<_> = (0..count).map(|_| Path::decode(fields)).collect();
+        // Records of Oracle's kernels end with a path, or with room for seven more.
+        if let ([path], TRAFFIC) = (&mut paths[..], fields.left()) {
+            path.traffic = Some(Traffic::decode(fields));
+        }
         Paths {
             local,
             peer,
             transport,
             tos,
-            paths: (0..count).map(|_| Path::decode(fields)).collect(),
+            paths,
         }
     }
 }
@@ -233,5 +275,27 @@ mod tests {
         // The kernel's count is larger than the number of paths.
         let short = record(255, &[])[..50 + 3 * PATH].to_vec();
         assert_eq!(read(&[short])[0].paths.len(), 3);
+    }
+
+    #[test]
+    fn traffic_is_read_where_it_is() {
+        let mut own = record(0, &[path(0, 0, 0, 4)])[..50 + PATH].to_vec();
+        assert_eq!(read(std::slice::from_ref(&own))[0].paths[0].traffic, None);
+        own.extend([7u64, 8, 9, 10, 11].map(u64::to_ne_bytes).concat());
+        for (number, cpu) in [(3i32, Some(3)), (-1, None)] {
+            let traffic = Traffic {
+                next_tx: 7,
+                next_rx: 8,
+                send_bytes: 9,
+                recv_bytes: 10,
+                retransmissions: 11,
+                cpu,
+            };
+            let whole = [&own[..], &number.to_ne_bytes()].concat();
+            assert_eq!(read(&[whole])[0].paths[0].traffic, Some(traffic));
+        }
+        // Room for eight paths is not traffic.
+        let uek = record(0, &[path(0, 0, 0, 4)]);
+        assert_eq!(read(&[uek])[0].paths[0].traffic, None);
     }
 }
