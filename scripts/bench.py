@@ -103,6 +103,7 @@ ROWS = [
     *operation("fetch-add", "fetch and add", "ib_atomic_bw", 8, 1000),
     Row("memory", "memory of an idle connection, KiB", 768),
     Row("setup", "first message to a new peer, ns", 15_000_000),
+    Row("setup-unknown", "first message to a new peer, neighbour unknown, ns", varies=True),
     Row("close", "close() of a bound socket"),
     # The table of C RDS takes 32,768 sockets.
     Row("bind-many", "bind(), 200,000 sockets bound", 700, "udp-bind", impls=("rust",)),
@@ -151,6 +152,7 @@ class Run:
             self.kernel = cluster.must(m.run("uname -r")).out.strip()
             m.add_pair(mtu=hardware.COUNTED_MTU)
             m.add_peers(PEERS)
+            m.add_peers(PEERS, first=PEERS + 1, known=False)
             mine = [x for x in self.args.rows if self.impl in x.impls]
             others, tcp = ([x for x in mine if (x.name in ON_TCP) == on] for on in (False, True))
             # The profile needs the module at one place.

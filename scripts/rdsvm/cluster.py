@@ -279,18 +279,21 @@ class Machine(Node):
         self._network("\n".join(["set -e", batch("ip", links), f"sysctl -q {settings}", batch("ip", addresses),
                                  batch("rdma", devices)]))
 
-    def add_peers(self, count, first=1):
+    def add_peers(self, count, first=1, known=True):
         """Adds `count` addresses to each end of the pair, for new connections. They may exist.
 
-        They are those of PAIR in other networks: 10.9.1.1 and 10.9.1.2 and so on."""
+        They are those of PAIR in other networks: 10.9.1.1 and 10.9.1.2 and so on. The kernel asks
+        for their Ethernet addresses unless they are `known`. It then asks from the address of that
+        network, as on a real one, so the peer knows that one."""
         lines = []
         macs = [self.read_file(f"/sys/class/net/rdsv{i}/address").strip() for i in (0, 1)]
         for k in range(first, first + count):
             addrs = [peer_address(k, i) for i in (0, 1)]
             for i in (0, 1):
-                lines += [f"addr replace {addrs[i]}/32 dev rdsv{i}",
-                          f"route replace {addrs[1 - i]}/32 dev rdsv{i}",
-                          f"neigh replace {addrs[1 - i]} lladdr {macs[1 - i]} dev rdsv{i} nud permanent"]
+                lines += [f"addr replace {addrs[i]}/{32 if known else 24} dev rdsv{i} noprefixroute",
+                          f"route replace {addrs[1 - i]}/32 dev rdsv{i}"]
+                if known:
+                    lines.append(f"neigh replace {addrs[1 - i]} lladdr {macs[1 - i]} dev rdsv{i} nud permanent")
         self._network(batch("ip", lines))
 
     def set_loss(self, percent, index=0):

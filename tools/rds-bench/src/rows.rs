@@ -75,6 +75,7 @@ rows! {
     Read1m => "read-1m",
     FetchAdd => "fetch-add",
     Setup => "setup",
+    SetupUnknown => "setup-unknown",
     Memory => "memory",
     Close => "close",
     BindMany => "bind-many",
@@ -96,7 +97,7 @@ impl Row {
 
     fn unit(self) -> Unit {
         match self {
-            Row::Setup | Row::TcpSetup => Unit::Nanoseconds,
+            Row::Setup | Row::SetupUnknown | Row::TcpSetup => Unit::Nanoseconds,
             Row::Memory | Row::TcpMemory => Unit::Kibibytes,
             _ => Unit::Instructions,
         }
@@ -196,6 +197,7 @@ impl<'a> Bench<'a> {
             Row::Read1m => self.transfers(Direction::Read, MIB, effort),
             Row::FetchAdd => operations::additions(&self.pair()?, effort),
             Row::Setup => Ok(self.peers()?.setup()),
+            Row::SetupUnknown => Ok(self.connect_peers(self.args.peers)?.setup()),
             Row::Memory => Ok(self.peers()?.memory()),
             Row::Close => bind::closes(local, effort),
             Row::BindMany => {
@@ -277,16 +279,22 @@ impl<'a> Bench<'a> {
     /// Returns connections to new peers, which the first call makes.
     fn peers(&mut self) -> Result<&Peers> {
         if self.peers.is_none() {
-            // One-time costs of a device are not part of a connection.
-            self.pair()?.connect()?;
-            let (local, remote) = (self.args.local, self.args.remote);
-            let pairs = (1..=self.peer_count())
-                .map(|i| [local, remote].map(|addr| (peers::beside(addr, i), 0).into()))
-                .map(|ends| RdsPair::with_tos(ends, 0))
-                .collect::<Result<Vec<_>>>()?;
-            self.peers = Some(peers::connect(&pairs)?);
+            self.peers = Some(self.connect_peers(0)?);
         }
         self.peers.as_ref().context("no peers")
+    }
+
+    /// Connects to the peers in the networks behind number `behind`.
+    fn connect_peers(&self, behind: u8) -> Result<Peers> {
+        // One-time costs of a device are not part of a connection.
+        self.pair()?.connect()?;
+        let (local, remote) = (self.args.local, self.args.remote);
+        let pairs = (1..=self.peer_count())
+            .map(|i| behind.wrapping_add(i))
+            .map(|i| [local, remote].map(|addr| (peers::beside(addr, i), 0).into()))
+            .map(|ends| RdsPair::with_tos(ends, 0))
+            .collect::<Result<Vec<_>>>()?;
+        peers::connect(&pairs)
     }
 }
 
