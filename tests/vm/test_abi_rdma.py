@@ -101,6 +101,7 @@ EXPECTED = {
                 "free nobody's, unbound", "free all, unbound", "free, short"),
         **alike("EFAULT", "not there", "in the kernel", "no access", "read-only, READWRITE", "half there",
                 "nowhere to tell"),
+        "two pages, one may be locked": Differ(c="registered", rust="ENOMEM", reason="nothing else bounds pinned memory"),
         "257 pages and a byte": "EMSGSIZE", "unbound": "ENOTCONN", "loopback": "EOPNOTSUPP", "free all": "ok",
         "free all, transport chosen": "ok",
         "read-only": Differ(c="EFAULT", rust="registered", reason="a peer may read memory that programs cannot write"),

@@ -495,6 +495,10 @@ def registrations():
                              ("wraps", ALL)):
             out[f"{name}, nothing may be locked"] = answer(e.owner, memory.base, length)
         os.seteuid(0)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (PAGE, before[1]))
+        os.seteuid(NOBODY)
+        out["two pages, one may be locked"] = answer(e.owner, memory.base, 2 * PAGE)
+        os.seteuid(0)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
         with Sock(None, CALL_TIMEOUT) as s:
             out["unbound"] = answer(s, memory.base, PAGE)
