@@ -95,13 +95,10 @@ class Machine(Node):
     def __init__(self, name, impl, flavor, rundir, kind="rxe", detectors=True, dma=None, cmdline=(), qemu=(),
                  **kwargs):
         assert impl in IMPLEMENTATIONS and kind in KINDS
-        self.impl, self.flavor, self.kind = impl, flavor, kind
-        self.checked = False
+        self._begin(impl, flavor, kind)
         if detectors and kind == "rxe" and not dma:
             dma = hardware.way_of_environment()
             self.checked = bool(dma) and impl == "rust"
-        # Violations of an earlier boot.
-        self.violations = []
         dma_qemu, dma_cmdline = hardware.with_dma(dma)
         self.dma = dma
         self.module = make_print("ko", flavor)
@@ -115,6 +112,13 @@ class Machine(Node):
         kernel = make_print("kdir", flavor)
         modules = make_print("mods", flavor) if detectors or dma else kernel / "mods"
         super().__init__(name, kernel, modules, rundir, cmdline=cmdline, qemu=[*dma_qemu, *qemu], **kwargs)
+
+    def _begin(self, impl, flavor, kind):
+        """Sets the state of a machine that was not booted yet."""
+        self.impl, self.flavor, self.kind = impl, flavor, kind
+        self.dma, self.checked = None, False
+        # Violations of an earlier boot.
+        self.violations = []
         self.netdevs = []
         self.networks = []
         # Bytes that Rust code owned before the module was loaded, by call site.

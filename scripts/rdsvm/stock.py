@@ -78,9 +78,8 @@ class StockMachine(Machine):
 
     def __init__(self, name, root, release, initrd, rundir, **kwargs):
         # The root has the kernel and its modules; this project builds none for it.
-        self.impl, self.flavor, self.kind = "rust", "release", "rxe"
+        self._begin("rust", "release", "rxe")
         self.root, self.release, self.initrd = root, release, initrd
-        self.netdevs, self.networks, self.allocated, self.built = [], [], None, None
         Node.__init__(self, name, root / "usr/lib/modules" / release, "/", rundir, nic="e1000", **kwargs)
 
     def image(self):
