@@ -17,10 +17,10 @@ $(error FLAVOR is release or debug, not '$(FLAVOR)')
 endif
 
 # The objects of each kernel have a folder of their own. So have those with the KUnit suites
-# (KUNIT=y), with coverage (KCOV=y, for the debug kernel), without tracepoints (UNTRACED=y), and with
-# warnings as errors (WERROR=y).
+# (KUNIT=y), with coverage (KCOV=y, for the debug kernel), without tracepoints (UNTRACED=y), without a
+# transport (RDMA=n, TCP=n), and with warnings as errors (WERROR=y).
 # A kernel with checks of indirect calls (CFI=1) is another kernel.
-BUILD = $(CURDIR)/build/$(if $(CFI),cfi/)$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(UNTRACED),-untraced)$(if $(WERROR),-werror)
+BUILD = $(CURDIR)/build/$(if $(CFI),cfi/)$(if $(given-kdir),kdir-$(shell echo '$(KDIR)' | cksum | cut -d' ' -f1),$(FLAVOR))$(if $(KUNIT),-kunit)$(if $(KCOV),-kcov)$(if $(UNTRACED),-untraced)$(if $(filter n,$(RDMA)),-no-rdma)$(if $(filter n,$(TCP)),-no-tcp)$(if $(WERROR),-werror)
 # Without KDIR, the module is installed for the running kernel.
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 KDIR ?= /lib/modules/$(shell uname -r)/build
@@ -76,6 +76,7 @@ help:
 	@echo '  WORKERS=3        make test, test-fast, test-long: number of jobs at a time (default: 2)'
 	@echo '  RELEASE_PART=1/3, DEBUG_PART=1/8'
 	@echo '                   make test: only a part of the costly cases on that kernel'
+	@echo '  RDMA=n, TCP=n    make modules, install: without RDMA or without TCP. A kernel without InfiniBand has no RDMA'
 	@echo '  KDIR=DIR         make modules, install, uninstall: for the kernel of this prepared tree'
 	@echo '  CFI=1            a test kernel of its own with CONFIG_CFI, which checks the type of each indirect call'
 	@echo '  UNPATCHED=1      the soft RDMA devices of the kernel itself, without configs/patches'
@@ -101,7 +102,7 @@ else
 modules: setup-build
 endif
 	@mkdir -p '$(abspath $(BUILD))'
-	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) rds-untraced=$(UNTRACED) \
+	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) rds-untraced=$(UNTRACED) rds-rdma=$(RDMA) rds-tcp=$(TCP) \
 		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
 	@echo 'built $(BUILD)/rds_rust.ko'
 

@@ -21,7 +21,7 @@ use crate::{
         SocketBudget,
         Transports, //
     },
-    ib_transport::Ib,
+    ib_transport::Rdma,
     kapi::{
         errno::Errno,
         net::{
@@ -86,7 +86,7 @@ impl Drop for Connections {
 pub(crate) struct Common {
     pub(crate) shared: Arc<SharedState>,
     pub(crate) loopback: Arc<Loop>,
-    pub(crate) ib: Arc<Ib>,
+    pub(crate) rdma: Arc<Rdma>,
     pub(crate) tcp: Option<Arc<TcpShared>>,
     pub(crate) bounds: Bounds,
     pub(crate) idle_timeouts: IdleTimeouts,
@@ -197,9 +197,8 @@ impl Namespace {
     /// Creates what sockets need.
     fn activate(&self, others: &Others) -> Result<Active> {
         let common = &others.common;
-        let mut transports = Transports::new()
-            .with(common.loopback.clone())
-            .without(common.ib.clone());
+        let loopback = Transports::new().with(common.loopback.clone());
+        let mut transports = common.rdma.without(loopback);
         let tcp = match (&common.tcp, &self.tcp_tunables) {
             (Some(shared), Some(tunables)) => {
                 Some(Tcp::new(shared, self.net.clone(), tunables.clone())?)

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 /// Maximum payload of a frame in bytes.
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 pub(crate) use crate::bindings::rds_rust_param_max_frag as max_frag;
 
 /// Maximum memory of one buffer pool in MiB; 0 if the parameter is not set.
@@ -23,7 +24,9 @@ pub(crate) use crate::bindings::rds_rust_param_max_conns_per_peer as max_conns_p
 pub(crate) use crate::bindings::rds_rust_param_idle_secs as idle_secs;
 
 /// Number of retransmissions of a device when its peer does not acknowledge.
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 pub(crate) use crate::bindings::rds_rust_param_rds_ib_retry_count as rds_ib_retry_count;
 
 /// 1 if RDS over TCP is wanted, otherwise 0.
+#[cfg(CONFIG_RDS_RUST_TCP)]
 pub(crate) use crate::bindings::rds_rust_param_tcp as tcp;

@@ -2,13 +2,24 @@
 
 //! Reliable Datagram Sockets: the module, its registrations and the order of their teardown.
 
+// Without one of the transports not all that they have in common is used.
+#![cfg_attr(
+    not(all(CONFIG_RDS_RUST_RDMA, CONFIG_RDS_RUST_TCP)),
+    allow(dead_code, unused_imports)
+)]
+
 use kernel::prelude::*;
 
 mod af_rds;
 mod bindings;
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 mod cm;
 mod cong;
 mod conn;
+#[cfg(CONFIG_RDS_RUST_RDMA)]
+mod ib_transport;
+#[cfg(not(CONFIG_RDS_RUST_RDMA))]
+#[path = "ib_transport/absent.rs"]
 mod ib_transport;
 mod kapi;
 mod loop_transport;
@@ -20,17 +31,14 @@ mod rdma_mem;
 mod recv_pool;
 mod socket;
 mod stats;
+#[cfg(CONFIG_RDS_RUST_TCP)]
+mod tcp_transport;
+#[cfg(not(CONFIG_RDS_RUST_TCP))]
+#[path = "tcp_transport/absent.rs"]
 mod tcp_transport;
 mod trace;
 mod uapi;
 
-use cm::{
-    laddr::{
-        AddrEvents,
-        LocalAddrs, //
-    },
-    Listeners, //
-};
 use conn::{
     Bounds,
     Node,
@@ -39,7 +47,12 @@ use conn::{
     Transports,
     Views, //
 };
-use ib_transport::Ib;
+use ib_transport::{
+    Rdma,
+    RdmaDevices,
+    RdmaFiles,
+    RdmaListeners, //
+};
 use kapi::{
     net::{
         NetRef,
@@ -47,10 +60,6 @@ use kapi::{
         Registration, //
     },
     print,
-    rdma::{
-        ClientRegistration,
-        FaultInjection, //
-    },
     shrinker::total_memory,
     sync::OwnedQueue,
     sysctl::Directory, //
@@ -63,10 +72,7 @@ use namespaces::{
     Connections,
     Others, //
 };
-use proto::{
-    idle::IdleTimeouts,
-    wire::FragmentSize, //
-};
+use proto::idle::IdleTimeouts;
 use recv_pool::{
     Counters,
     Limit,
@@ -94,7 +100,8 @@ module! {
     description: "Reliable Datagram Sockets",
     license: "GPL v2",
     // No alias net-pf-21: any user's socket would load the module. An administrator may add it.
-    alias: ["rds", "rds_rdma"],
+    // bindings/helpers_rdma.c has the one of RDMA.
+    alias: ["rds"],
 }
 
 /// Version of this module. `modinfo` reports the version of C RDS instead, which programs look for.
@@ -112,31 +119,15 @@ fn pool_limit() -> usize {
     }
 }
 
-/// Returns the fragment size that this node asks its peers for.
-fn max_fragment() -> FragmentSize {
-    let wanted = params::max_frag();
-    let size = FragmentSize::at_most(wanted);
-    if size.bytes() != wanted {
-        pr_warn!(
-            "max_frag={} is not 4096, 8192 or 16384: using {}\n",
-            wanted,
-            size.bytes()
-        );
-    }
-    size
-}
-
 /// Registrations of the module. Fields are dropped in this order: callers before what they call.
 struct RdsModule {
     _family: Registration<Socket>,
-    _ib_tunables: Directory<ib_transport::IbTunables>,
+    _rdma_files: RdmaFiles,
     _tcp_tunables: Option<Directory<TcpTunables>>,
     _views: Views,
     _others: PernetRegistration<Others>,
     _init_net: InitNamespace,
-    _client: Pin<KBox<ClientRegistration<Ib>>>,
-    _addr_events: AddrEvents,
-    _faults: FaultInjection,
+    _rdma_devices: RdmaDevices,
     _late_wakeups: LateWakeups,
 }
 
@@ -155,8 +146,10 @@ impl Drop for LateWakeups {
 
 impl Drop for RdsModule {
     fn drop(&mut self) {
-        // Same text as C RDS: scripts match it.
-        pr_info!("Unregistered RDS/infiniband transport\n");
+        if cfg!(CONFIG_RDS_RUST_RDMA) {
+            // Same text as C RDS: scripts match it.
+            pr_info!("Unregistered RDS/infiniband transport\n");
+        }
     }
 }
 
@@ -174,7 +167,7 @@ fn log_conflict(error: &Error) {
 /// sockets of the namespace have to be gone before.
 struct InitNamespace {
     _tunables: Directory<conn::Tunables>,
-    _listeners: Listeners<Ib>,
+    _rdma_listeners: RdmaListeners,
     _tcp_listener: Option<TcpListener>,
     connections: Connections,
 }
@@ -195,13 +188,11 @@ impl InitNamespace {
         net: NetRef,
         common: &Common,
         workers: Arc<OwnedQueue>,
-        ib: &Arc<Ib>,
         tcp: Option<&Arc<Tcp>>,
     ) -> Result<Self> {
         let tunables = Arc::new(conn::Tunables::new(), GFP_KERNEL)?;
-        let mut transports = Transports::new()
-            .with(ib.clone())
-            .with(common.loopback.clone());
+        let loopback = Transports::new().with(common.loopback.clone());
+        let mut transports = common.rdma.with(loopback);
         if let Some(tcp) = tcp {
             transports = transports.with(tcp.clone());
         }
@@ -218,10 +209,10 @@ impl InitNamespace {
         // Before those of the CM, which does without IPv6 if the port is in use.
         let tcp_listener = tcp.map(|tcp| TcpListener::new(&connections.0, tcp));
         let tcp_listener = tcp_listener.transpose()?;
-        let listeners = Listeners::new(&connections.0, ib)?;
+        let rdma_listeners = common.rdma.listen(&connections.0)?;
         Ok(Self {
             _tunables: Directory::new(&net, tunables).inspect_err(log_conflict)?,
-            _listeners: listeners,
+            _rdma_listeners: rdma_listeners,
             _tcp_listener: tcp_listener,
             connections,
         })
@@ -243,20 +234,13 @@ impl kernel::Module for RdsModule {
         let workers_of_others = Arc::new(OwnedQueue::new(c"rds_netns")?, GFP_KERNEL)?;
         // Before all others, so a load that fails drops it after them, too.
         let late_wakeups = LateWakeups([workers.clone(), workers_of_others.clone()]);
-        let pool_limit = Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?;
         let pool_shared = PoolShared {
-            most: pool_limit.clone(),
+            most: Arc::new(Limit::new(pool_limit()), GFP_KERNEL)?,
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
         };
-        let addrs = LocalAddrs::new(queue.clone())?;
-        let ib_tunables = ib_transport::IbTunables::new(pool_limit, params::rds_ib_retry_count());
-        let ib_tunables = Arc::new(ib_tunables, GFP_KERNEL)?;
         let net = NetRef::init()?;
-        let tcp_shared = match params::tcp() {
-            0 => None,
-            _ => Some(TcpShared::new(pool_shared.clone())?),
-        };
+        let tcp_shared = TcpShared::if_wanted(pool_shared.clone())?;
         let tcp_tunables = match &tcp_shared {
             Some(_) => Some(Arc::new(TcpTunables::new(), GFP_KERNEL)?),
             None => None,
@@ -267,16 +251,11 @@ impl kernel::Module for RdsModule {
             }
             _ => None,
         };
-        let ib = Ib::new(
-            addrs.clone(),
-            pool_shared,
-            max_fragment(),
-            ib_tunables.clone(),
-        )?;
+        let rdma = Arc::new(Rdma::new(pool_shared)?, GFP_KERNEL)?;
         let common = Common {
             shared: SharedState::new(queue, total_memory() as u64)?,
             loopback: Arc::new(Loop, GFP_KERNEL)?,
-            ib: ib.clone(),
+            rdma: rdma.clone(),
             tcp: tcp_shared,
             bounds: Bounds {
                 all: params::max_conns() as usize,
@@ -284,10 +263,8 @@ impl kernel::Module for RdsModule {
             },
             idle_timeouts: IdleTimeouts::new(params::idle_secs()),
         };
-        let faults = FaultInjection::new();
-        let addr_events = AddrEvents::new(&addrs)?;
-        let client = ClientRegistration::new(ib.clone())?;
-        let init_net = InitNamespace::new(net.clone(), &common, workers, &ib, tcp.as_ref())?;
+        let rdma_devices = rdma.register()?;
+        let init_net = InitNamespace::new(net.clone(), &common, workers, tcp.as_ref())?;
         let others = Others::new(common, workers_of_others)?;
         let nodes = AllNodes {
             init: init_net.node().clone(),
@@ -296,30 +273,29 @@ impl kernel::Module for RdsModule {
         let nodes: Arc<dyn Nodes> = Arc::new(nodes, GFP_KERNEL)?;
         let others = PernetRegistration::new(others)?;
         let views = Views::new(&nodes)?;
-        // The first bind should already find its answer cached.
-        addrs.start();
-        let ib_tunables = Directory::new(&net, ib_tunables).inspect_err(log_conflict)?;
+        rdma.start();
+        let rdma_files = rdma.files(&net).inspect_err(log_conflict)?;
         let new_directory = |tunables| Directory::new(&net, tunables);
         let tcp_tunables = tcp_tunables.map(new_directory).transpose();
         let tcp_tunables = tcp_tunables.inspect_err(log_conflict)?;
         // Registered last: sockets may exist from here on, so no later step may fail.
         let family = Registration::new(module, nodes).inspect_err(log_conflict)?;
         pr_info!("version {}\n", RELEASE);
-        // Same text as C RDS: programs match it.
-        pr_info!("Registered RDS/infiniband transport\n");
+        // Same texts as C RDS: programs match them.
+        if cfg!(CONFIG_RDS_RUST_RDMA) {
+            pr_info!("Registered RDS/infiniband transport\n");
+        }
         if tcp.is_some() {
             pr_info!("Registered RDS/tcp transport\n");
         }
         Ok(Self {
             _family: family,
-            _ib_tunables: ib_tunables,
+            _rdma_files: rdma_files,
             _tcp_tunables: tcp_tunables,
             _views: views,
             _others: others,
             _init_net: init_net,
-            _client: client,
-            _addr_events: addr_events,
-            _faults: faults,
+            _rdma_devices: rdma_devices,
             _late_wakeups: late_wakeups,
         })
     }

@@ -196,7 +196,13 @@ pub(super) fn get(sk: &Sock<Socket>, name: c_int, mut out: SockOptOut<'_>) -> Re
         return Err(EINVAL);
     }
     let (topic, family) = table(name).ok_or(Errno::NoProtocolOption)?;
-    if matches!(topic, Topic::Tcp) && sk.node.transports.get(TransportId::Tcp).is_none() {
+    let transports = &sk.node.transports;
+    let is_there = match topic {
+        Topic::Rdma | Topic::QueuePairs => transports.have_rdma(),
+        Topic::Tcp => transports.get(TransportId::Tcp).is_some(),
+        _ => true,
+    };
+    if !is_there {
         return Err(Errno::NoProtocolOption.into());
     }
     let room = usize::try_from(out.len()).unwrap_or(0);

@@ -33,12 +33,14 @@
 #include "helpers_fault.h"
 #include "helpers_mr.h"
 #include "helpers_params.h"
+#include "helpers_pin.h"
 #include "helpers_rdma.h"
 #include "helpers_tcp.h"
 #include "helpers_trace.h"
 #include "rds_trace.h"
 #ifdef RDS_RUST_KUNIT
 #include "helpers_fake.h"
+#include "helpers_fake_socket.h"
 #endif
 #ifdef RDS_RUST_KUNIT_IOMMU
 #include "helpers_kunit.h"

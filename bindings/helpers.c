@@ -3,6 +3,7 @@
  * C functions for the socket and synchronisation wrappers of kapi/: macros, static inlines and
  * fields of structures that are opaque to bindgen.
  */
+#include <linux/gfp.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
@@ -220,6 +221,43 @@ void *rds_rust_kmalloc(size_t size, bool atomic)
 	if (size > 192 && size <= 256)
 		return kmalloc(256, gfp);
 	return kmalloc(size, gfp);
+}
+
+/**
+ * rds_rust_alloc_shard() - allocate zeroed memory for buffers
+ * @node: NUMA node, or NUMA_NO_NODE
+ * @order: number of pages, as a power of two
+ * @smallest: smallest order that the caller would accept
+ * @may_sleep: the allocation may sleep
+ *
+ * Orders above @smallest are only taken if they are available at once. They use no reclaim, no
+ * compaction, no reserves and no other node, because a smaller order will do. For the smallest
+ * order no process is killed. An allocation that may sleep is charged to the calling program, if
+ * there is one.
+ *
+ * Return: the memory, or NULL.
+ */
+void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep)
+{
+	gfp_t gfp = __GFP_ZERO | __GFP_COMP | __GFP_NOWARN | (may_sleep ? __GFP_ACCOUNT : 0);
+	struct page *page;
+
+	if (order > smallest)
+		gfp |= GFP_NOWAIT | __GFP_NORETRY | (node == NUMA_NO_NODE ? 0 : __GFP_THISNODE);
+	else
+		gfp |= may_sleep ? GFP_KERNEL | __GFP_RETRY_MAYFAIL : GFP_ATOMIC;
+	page = alloc_pages_node(node, gfp, order);
+	return page ? page_address(page) : NULL;
+}
+
+int rds_rust_node_of(const void *memory)
+{
+	return page_to_nid(virt_to_page(memory));
+}
+
+void rds_rust_free_shard(void *memory, unsigned int order)
+{
+	__free_pages(virt_to_page(memory), order);
 }
 
 /* kapi/shrinker.rs repeats these numbers, because bindgen cannot evaluate their casts. */

@@ -62,6 +62,9 @@ bool rds_rust_seq_is_full(struct seq_file *m);
 
 /* mm */
 void *rds_rust_kmalloc(size_t size, bool atomic);
+void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
+void rds_rust_free_shard(void *memory, unsigned int order);
+int rds_rust_node_of(const void *memory);
 struct shrinker *
 rds_rust_shrinker_register(const char *name, long batch,
 			   unsigned long (*count)(struct shrinker *, struct shrink_control *),

@@ -89,8 +89,4 @@ int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, siz
 			 bool writes);
 size_t rds_rust_fake_bounce_bytes(struct ib_device *device);
 
-struct socket *rds_rust_fake_socket(void);
-struct sock *rds_rust_fake_sk(struct socket *sock);
-void rds_rust_fake_close(struct socket *sock);
-
 #endif

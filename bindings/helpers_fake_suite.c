@@ -3,11 +3,9 @@
 #include <kunit/test.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
-#include <linux/net.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
-#include <net/net_namespace.h>
 #include <rdma/rdma_cm.h>
 
 #include "helpers_fake_device.h"
@@ -389,40 +387,4 @@ int rds_rust_fake_access(struct ib_device *device, u64 address, void *bytes, siz
 size_t rds_rust_fake_bounce_bytes(struct ib_device *device)
 {
 	return rds_rust_fake_dma_bounce_bytes(device->dma_device);
-}
-
-/**
- * rds_rust_fake_socket() - create a socket of this module
- *
- * Sleeps.
- *
- * Return: the socket for rds_rust_fake_close(), or NULL.
- */
-struct socket *rds_rust_fake_socket(void)
-{
-	struct socket *sock;
-
-	return sock_create_kern(&init_net, PF_RDS, SOCK_SEQPACKET, 0, &sock) ? NULL : sock;
-}
-
-/**
- * rds_rust_fake_sk() - get the protocol's part of a socket
- * @sock: the socket
- *
- * Return: the part, which exists until rds_rust_fake_close().
- */
-struct sock *rds_rust_fake_sk(struct socket *sock)
-{
-	return sock->sk;
-}
-
-/**
- * rds_rust_fake_close() - close a socket of rds_rust_fake_socket()
- * @sock: the socket
- *
- * Sleeps.
- */
-void rds_rust_fake_close(struct socket *sock)
-{
-	sock_release(sock);
 }

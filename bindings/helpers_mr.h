@@ -6,19 +6,6 @@
 #include <linux/scatterlist.h>
 #include <rdma/ib_verbs.h>
 
-/* Charge for pinned pages. */
-struct rds_rust_pin_charge {
-	struct mm_struct *mm;
-	unsigned long pages;
-};
-
-bool rds_rust_may_pin(void);
-int rds_rust_pin_charge(struct rds_rust_pin_charge *charge, unsigned long pages);
-void rds_rust_pin_uncharge(struct rds_rust_pin_charge *charge);
-long rds_rust_pin_pages(unsigned long address, unsigned int count, bool writable,
-			struct page **pages);
-void rds_rust_unpin_pages(struct page **pages, unsigned long count, bool dirty);
-
 /* Pages mapped for a device. */
 struct rds_ib_mapping {
 	struct sg_table table;

@@ -69,9 +69,6 @@ void rds_rust_poll_sched(struct rds_poll *poll);
 void rds_rust_poll_sync(struct rds_poll *poll);
 
 /* memory */
-void *rds_rust_alloc_shard(int node, unsigned int order, unsigned int smallest, bool may_sleep);
-void rds_rust_free_shard(void *memory, unsigned int order);
-int rds_rust_node_of(const void *memory);
 int rds_rust_ib_dma_map(struct ib_device *device, void *memory, size_t size, u64 *address);
 void rds_rust_ib_dma_unmap(struct ib_device *device, u64 address, size_t size);
 size_t rds_rust_ib_dma_bounce_bytes(struct ib_device *device, u64 address);

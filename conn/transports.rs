@@ -80,6 +80,15 @@ impl Transports {
         }
     }
 
+    /// Returns `true` if this node or that of another namespace has RDMA.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn have_rdma(&self) -> bool {
+        self.ib.is_some() || self.absent.is_some()
+    }
+
     /// Returns the transports to other nodes. Only they have pools, counters and connections.
     #[inline]
     fn networks(&self) -> impl Iterator<Item = &Arc<dyn Transport>> {

@@ -49,6 +49,7 @@
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
 //! | `client` | Devices that come and go |
+//! | `rdma` | The whole as a part of the module |
 
 #![deny(unsafe_code)]
 
@@ -67,11 +68,17 @@ pub(crate) mod mr;
 mod private;
 mod qp_context;
 mod quirks;
+mod rdma;
 mod recv_ring;
 mod ring_service;
 mod transmit;
 mod transport;
 mod tunables;
 
-pub(crate) use ib::Ib;
+pub(crate) use rdma::{
+    Rdma,
+    RdmaDevices,
+    RdmaFiles,
+    RdmaListeners, //
+};
 pub(crate) use tunables::IbTunables;

@@ -27,6 +27,7 @@ use crate::{
         shrinker::Shrinker,
         sync::OwnedQueue, //
     },
+    params,
     proto::starvation::next_give_up,
     recv_pool::{
         Context,
@@ -62,6 +63,22 @@ pub(crate) struct TcpShared {
 }
 
 impl TcpShared {
+    /// Creates the state if the module was loaded with `tcp=1`.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn if_wanted(pool_shared: PoolShared) -> Result<Option<Arc<Self>>> {
+        match params::tcp() {
+            0 => Ok(None),
+            _ => Self::new(pool_shared).map(Some),
+        }
+    }
+
     /// Creates the state. Its pools have the limits of those of devices.
     ///
     /// # Errors

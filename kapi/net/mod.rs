@@ -13,7 +13,9 @@ mod msghdr;
 mod netns;
 mod notify;
 mod sock;
+#[cfg(CONFIG_RDS_RUST_TCP)]
 pub(crate) mod tcp;
+#[cfg(CONFIG_RDS_RUST_TCP)]
 pub(crate) mod tcp_events;
 pub(crate) mod timestamp;
 pub(crate) mod user;

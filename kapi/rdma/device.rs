@@ -2,7 +2,10 @@
 
 //! RDMA devices: identity, capabilities and properties.
 
-use super::bounce_bounds::BounceBounds;
+use super::{
+    bounce_bounds::BounceBounds,
+    device_id::DeviceId, //
+};
 use crate::bindings;
 use core::ptr::NonNull;
 use kernel::{
@@ -41,15 +44,6 @@ unsafe impl AlwaysRefCounted for IbDevice {
         // SAFETY: The caller passes a reference that it owns.
         unsafe { bindings::ib_device_put(obj.as_ptr().cast()) };
     }
-}
-
-/// Identifier of a device. It is unique among the present devices, and is not reused soon.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct DeviceId(pub(crate) u32);
-
-impl DeviceId {
-    /// The lowest identifier in the order.
-    pub(crate) const LEAST: Self = Self(0);
 }
 
 /// Capabilities of a device, determined once when the device is added.

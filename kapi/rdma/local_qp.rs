@@ -11,16 +11,14 @@
 //! pair is closed, which flushes those of other callers. They have to use another queue pair.
 
 use super::{
+    access::Access,
     cm::{
         Anchor,
         CmHandler,
         CmId, //
     },
     drain::Drain,
-    mapping::{
-        Access,
-        Mapping, //
-    },
+    mapping::Mapping,
     mr::{
         Mr,
         Region, //

@@ -26,7 +26,8 @@ use super::{
     mark::Mark,
     operation::{
         LocalPiece,
-        PieceOwner, //
+        PieceOwner,
+        Pieces, //
     },
     pd::Pd,
     raw_mr::RawMr,
@@ -61,9 +62,6 @@ use kernel::{
         Arc, //
     }, //
 };
-
-/// Local memory of an operation, in the order of its bytes.
-pub(crate) type Pieces = KVec<LocalPiece>;
 
 /// Maximum number of pieces that are posted without an MR. One work request for each piece costs
 /// less than registering an MR.

@@ -7,7 +7,6 @@
 //! Completions and errors go to the [`Operation`].
 
 use super::{
-    buf::Buf,
     domain::Domain,
     mapping::{
         LocalDmaMapping,
@@ -94,6 +93,9 @@ impl LocalPiece {
         }
     }
 }
+
+/// Local memory of an operation, in the order of its bytes.
+pub(crate) type Pieces = KVec<LocalPiece>;
 
 /// Receiver of completions of an operation's work requests.
 pub(crate) trait Operation: Send + Sync {
@@ -279,10 +281,3 @@ impl PostError {
 
 /// A work request that was not posted, and the reason.
 pub(crate) type RejectedOp = (Item<OperationItem>, PostError);
-
-/// Content of a send slot until the device is done with it.
-pub(super) enum PostedOp {
-    /// Only held until the device has sent it, never read.
-    Frame(#[expect(dead_code, reason = "kept for the device")] Buf),
-    Operation(Item<OperationItem>),
-}

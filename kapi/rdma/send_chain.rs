@@ -14,10 +14,8 @@ use super::{
         Qp,
         QpHandler, //
     },
-    qp_ring::{
-        SendItem,
-        SIGNAL_EVERY, //
-    },
+    qp_ring::SIGNAL_EVERY,
+    send_item::SendItem,
     send_ring::{
         SendProgress,
         SendRing, //

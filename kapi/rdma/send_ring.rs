@@ -15,11 +15,11 @@
 //! slots until they are flushed, or the queue pair is destroyed.
 
 use super::{
+    buf::Buf,
     domain::Domain,
     operation::{
         OperationItem,
         PostError,
-        PostedOp,
         RejectedOp, //
     },
     qp_ring::{
@@ -27,11 +27,11 @@ use super::{
         before,
         empty_slots,
         Chain,
-        SendItem,
         WorkRequest,
         WrNumber,
         CHAIN, //
     },
+    send_item::SendItem,
     wc_status::WcStatus, //
 };
 use crate::{
@@ -52,6 +52,13 @@ use kernel::{
     error::to_result,
     prelude::*, //
 };
+
+/// Content of a send slot until the device is done with it.
+enum PostedOp {
+    /// Only held until the device has sent it, never read.
+    Frame(#[expect(dead_code, reason = "kept for the device")] Buf),
+    Operation(Item<OperationItem>),
+}
 
 /// The sends of a queue pair.
 ///

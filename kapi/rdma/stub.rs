@@ -20,7 +20,7 @@ use super::{
         Verb, //
     },
     pd::Pd,
-    shard::ShardMapping,
+    shard_mapping::ShardMapping,
     wc_status::WcStatus, //
 };
 use crate::bindings;

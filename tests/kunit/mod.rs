@@ -5,39 +5,43 @@
 mod acked;
 mod alloc;
 mod arenas;
-#[cfg(rds_kunit_iommu)]
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_RDMA))]
 mod atomics;
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 mod cm_event;
 mod cong_bits;
 mod cong_map;
 mod conn_table;
 mod connect;
 mod connection;
-#[cfg(rds_kunit_iommu)]
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_RDMA))]
 mod dma;
 mod exthdr;
 mod fifo;
 mod gate;
 mod ib_private;
 mod idle_paths;
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 mod laddr;
 mod mprds;
 mod packed;
 mod paths;
 mod paths_to_c;
-#[cfg(rds_kunit_iommu)]
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_RDMA))]
 mod pool_dma;
 mod pool_sizes;
 mod print;
 mod push;
 mod quota;
+#[cfg(CONFIG_RDS_RUST_RDMA)]
 mod rdma;
 mod recv_pool;
 mod retry_timers;
 mod rx;
-#[cfg(rds_kunit_iommu)]
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_TCP))]
 mod tcp;
 mod tcp_bench;
+#[cfg(CONFIG_RDS_RUST_TCP)]
 mod tcp_limits;
 pub(crate) mod transport;
 mod transports;

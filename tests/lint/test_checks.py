@@ -96,6 +96,8 @@ def test_type_name_that_the_module_has_twice_is_found():
                "af_rds/d.rs": "// struct Table;\nstruct Tables;"}
     told, = checks.types_defined_twice(sources)
     assert told.startswith("msg/b.rs:2: Table is defined in conn/a.rs:1, too")
+    sources["msg/absent.rs"] = sources["msg/b.rs"]
+    assert checks.types_defined_twice(sources) == [told]
 
 
 @pytest.mark.parametrize("path, code", [

@@ -26,10 +26,14 @@ mod pd;
 #[path = "../../../../../kapi/rdma/qp_ring.rs"]
 mod qp_ring;
 mod ring_tests;
+#[path = "../../../../../kapi/rdma/send_item.rs"]
+mod send_item;
 #[path = "../../../../../kapi/rdma/send_ring.rs"]
 mod send_ring;
 #[path = "../../../../../kapi/rdma/shard.rs"]
 mod shard;
+#[path = "../../../../../kapi/rdma/shard_mapping.rs"]
+mod shard_mapping;
 #[path = "../../../../../kapi/rdma/wc_status.rs"]
 mod wc_status;
 
