@@ -31,6 +31,7 @@ use crate::{
     proto::starvation::next_give_up,
     recv_pool::{
         Context,
+        Counters,
         PoolShared,
         Pools,
         Unmapped, //
@@ -147,6 +148,11 @@ impl Tcp {
     /// Returns the pools of all messages. Any context.
     pub(super) fn memory(&self) -> &Arc<Pools> {
         self.shared.memory.pools()
+    }
+
+    /// Returns the counters of the pools of the machine. Any context.
+    pub(super) fn pool_counters(&self) -> &Counters {
+        &self.shared.pool_shared.counters
     }
 
     /// Returns the charge of a connection without an incomplete message. Any context.

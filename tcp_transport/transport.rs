@@ -70,6 +70,12 @@ impl Transport for Tcp {
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
         self.counters.for_each(each);
+        // RDMA shows those of the pools, which all share, if the module has it.
+        if cfg!(not(CONFIG_RDS_RUST_RDMA)) {
+            let is_shown = self.net.id().is_init();
+            let counters = self.pool_counters();
+            counters.for_each(&mut |name, value| each(name, if is_shown { value } else { 0 }));
+        }
     }
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
