@@ -103,7 +103,9 @@ modules: setup-build
 endif
 	@mkdir -p '$(abspath $(BUILD))'
 	@kdir=$$(scripts/stock-kernel.sh '$(KDIR)') && scripts/kmake.sh "$$kdir" M='$(CURDIR)' MO='$(abspath $(BUILD))' rds-kunit=$(KUNIT) rds-kcov=$(KCOV) rds-untraced=$(UNTRACED) rds-rdma=$(RDMA) rds-tcp=$(TCP) \
-		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules
+		$(if $(WERROR),CLIPPY=1 KRUSTFLAGS='-D warnings' KCFLAGS=-Werror) modules && \
+	. scripts/lib.sh && if [ "$$(setting_of "$$kdir" CONFIG_INFINIBAND_ADDR_TRANS)" != y ]; then \
+		say 'without RDMA, as the kernel has no CONFIG_INFINIBAND_ADDR_TRANS'; fi
 	@echo 'built $(BUILD)/rds_rust.ko'
 
 # Uses the compilers and the kernel that the test kernels do not use. The module cannot be loaded.

@@ -114,7 +114,11 @@ install)
 	install_files
 	[ ! -d "$share" ] || install_programs
 	index
-	say "installed for Linux $release; to load it: modprobe rds_rust"
+	if modinfo -F alias "$build/rds_rust.ko" | grep -qx rds_rdma; then
+		say "installed for Linux $release; to load it: modprobe rds_rust"
+	else
+		say "installed for Linux $release, without RDMA; to load it: modprobe rds_rust tcp=1"
+	fi
 	;;
 uninstall)
 	rm -f "$modules"/updates/rds_rust.ko{,.gz,.xz,.zst}

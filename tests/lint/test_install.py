@@ -23,7 +23,8 @@ modules_install:
 	$(if $(INSTALL_MOD_STRIP),strip --strip-debug $(INSTALL_MOD_PATH)/lib/modules/%s/$(INSTALL_MOD_DIR)/rds_rust.ko)
 	$(DEPMOD) nothing
 """ % (RELEASE, RELEASE)
-ALIASES = re.findall(r'"([^"]*)"', re.search(r"^    alias: \[(.*)\],$", (TOP / "rds_core.rs").read_text(), re.M)[1])
+ALIASES = [*re.findall(r'"([^"]*)"', re.search(r"^    alias: \[(.*)\],$", (TOP / "rds_core.rs").read_text(), re.M)[1]),
+           *re.findall(r'^MODULE_ALIAS\("(.*)"\);$', (TOP / "bindings/helpers_rdma.c").read_text(), re.M)]
 # The command of the file: one if the kernel has this module, and another if not; it passes options.
 CHOICE = re.compile(r"install if /sbin/modprobe -qn rds_rust; then exec /sbin/modprobe (.*) \$CMDLINE_OPTS; "
                     r"else exec /sbin/modprobe (.*) \$CMDLINE_OPTS; fi")
@@ -138,6 +139,11 @@ def test_install_and_uninstall(machine):
     machine.make("uninstall")
     assert files(machine.root) == before
     assert machine.load("rds_rust") == []
+
+
+def test_install_without_rdma(machine):
+    machine.module(machine.built / "rds_rust.ko", "alias=rds", f"vermagic={RELEASE} SMP")
+    assert f"installed for Linux {RELEASE}, without RDMA; to load it: modprobe rds_rust tcp=1\n" in machine.make("install")
 
 
 @pytest.mark.parametrize("prefix", ("/usr/local", "/usr"))
