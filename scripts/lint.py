@@ -153,6 +153,22 @@ def work_of_disabled_among(relocations, sections, module):
 ARM64_NOP = bytes.fromhex("1f2003d5")
 
 
+def variant(*without):
+    """Builds the module without transports. Without RDMA it must need none of the kernel's RDMA."""
+    made = ["WERROR=y", "KUNIT=y", *(f"{x}=n" for x in without)]
+    if complaints := command("make", "-s", "modules", *made, FLAVOR="release"):
+        return complaints
+    module = subprocess.run(["make", "-s", "print-ko", *made, "FLAVOR=release"], cwd=TOP, check=True, capture_output=True,
+                            text=True).stdout.strip()
+    needed = subprocess.run(["nm", "--undefined-only", module], check=True, capture_output=True, text=True).stdout
+    return "\n".join(of_rdma_among(needed.split())) if "RDMA" in without else ""
+
+
+def of_rdma_among(symbols):
+    """Returns the symbols of the modules that RDMA needs."""
+    return [x for x in symbols if re.match(r"(__)?(ib|rdma|irq_poll)_", x)]
+
+
 def keys_without_patches(module):
     """Returns the tracepoints for which a module, built for a kernel with static keys, reads
     memory."""
@@ -248,6 +264,8 @@ def steps(files):
     yield ("the module, with gcc, Rust 1.85 and PREEMPT_RT, for the other series",
            lambda: command("make", "-s", "modules-other"))
     yield "the module, for arm64, with static keys", arm64_module
+    for without in (("RDMA",), ("TCP",), ("RDMA", "TCP")):
+        yield f"the module, without {' and '.join(without)}", lambda without=without: variant(*without)
     yield "shellcheck", lambda: command(
         "shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *filter(is_shell, files))
     yield "python", lambda: command(

@@ -449,6 +449,19 @@ def test_division_that_can_panic_is_found(symbol, found):
     assert len(lint.panics_among(["U", symbol])) == found
 
 
+@pytest.mark.parametrize("symbol, found", [
+    ("ib_register_client", 1),
+    ("__ib_alloc_pd", 1),
+    ("rdma_listen", 1),
+    ("__rdma_create_kernel_id", 1),
+    ("irq_poll_sched", 1),
+    ("rds_rust_ib_name", 0),
+    ("kmalloc", 0),
+])
+def test_symbols_of_rdma_are_found(symbol, found):
+    assert len(lint.of_rdma_among(["U", symbol])) == found
+
+
 @pytest.mark.parametrize("symbol,found", [
     ("rds_sock_put", 1),
     ("rds_rust_sock_put", 0),
