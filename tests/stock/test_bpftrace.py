@@ -42,7 +42,9 @@ CASES = {
         *(rf"@{way}_bytes\[::ffff:127.0.0.1, ::ffff:127.0.0.1, 0\]: [1-9]\d*" for way in ("sent", "received")))),
     "rds-rdma-latency.bt": (OPERATIONS, (r"@us\[[01]\]: ?", r"\[\S+(?: \S+)? +[1-9]\d* \|@+ *\|")),
     "rds-rdma-rate.bt": (OPERATIONS, (rf"@bytes\[{ENDS}, [01]\]: \d+", rf"@operations\[{ENDS}, [01]\]: \d+", r"@registered: [1-9]\d*")),
-    "rds-steps.bt": (PINGS, (r"@steps\[tracepoint:rds:rds_msg_queued, rds-ping\]: 20", r"@steps\[tracepoint:rds:rds_msg_read, rds-ping\]: 20")),
+    # The kernel runs no script on a CPU whose task is in bpf(), so some events may be missing.
+    "rds-steps.bt": (PINGS, (r"@steps\[tracepoint:rds:rds_msg_queued, rds-ping\]: (1[5-9]|20)",
+                             r"@steps\[tracepoint:rds:rds_msg_read, rds-ping\]: (1[5-9]|20)")),
     "rds-latency.bt": (PINGS, (rf"@to_ack_us\[{ENDS}\]: ?", rf"@to_post_us\[{ENDS}\]: ?", rf"@to_read_us\[{ENDS}\]: ?")),
     "rds-congestion.bt": ("python3 /root/slow_reader.py", (
         r"\S+ ::ffff:127.0.0.1 port 4000 is congested", r"\S+ ::ffff:127.0.0.1 port 4000 has room after \d+ ms")),
