@@ -129,7 +129,11 @@ impl fmt::Display for Line<'_> {
         match link {
             Some(link) => {
                 f.write_str(" ")?;
-                link.show(f)
+                link.show(f)?;
+                match link.cpu() {
+                    Some(cpu) => f.write_fmt(fmt!(" cpu={}", cpu)),
+                    None => Ok(()),
+                }
             }
             None => Ok(()),
         }

@@ -244,7 +244,7 @@ pub(crate) trait Link: Send + Sync {
         None
     }
 
-    /// Writes the state of the link as `name=value` words, for people.
+    /// Writes the state of the link, without its CPU, as `name=value` words for people.
     ///
     /// # Context
     ///

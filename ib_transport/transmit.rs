@@ -104,11 +104,7 @@ impl Link for Qp<QpContext> {
             qp.own,
             qp.peer,
             qp.vector
-        ))?;
-        match qp.cpu {
-            Some(cpu) => f.write_fmt(fmt!(" cpu={}", cpu)),
-            None => Ok(()),
-        }
+        ))
     }
 
     fn announce(&self, connection: &Connection) {

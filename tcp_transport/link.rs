@@ -95,21 +95,14 @@ impl Link for TcpLink {
 
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_passive = u8::from(self.0.role() == Role::Passive);
-        let io = self.0.io.lock();
-        let acked_by = io.acked_by;
-        let cpu = io.socket.as_ref().and_then(|socket| socket.cpu());
-        drop(io);
+        let acked_by = self.0.io.lock().acked_by;
         let staged = self.0.stage.lock().count();
         f.write_fmt(fmt!(
             "transport=tcp passive={} acked_by={:?} staged={}",
             is_passive,
             acked_by,
             staged
-        ))?;
-        match cpu {
-            Some(cpu) => f.write_fmt(fmt!(" cpu={}", cpu)),
-            None => Ok(()),
-        }
+        ))
     }
 
     fn announce(&self, connection: &Connection) {
