@@ -63,19 +63,24 @@ def oldest_rust():
                           text=True).stdout.strip()
 
 
+# Variables of make for the modules that are built here.
+STRICT = ("WERROR=y", "KUNIT=y", "FLAVOR=release")
+
+
 @cache
-def built_module():
-    """Returns the path of the module that the steps before have built."""
-    module = subprocess.run(["make", "-s", "print-ko", "WERROR=y", "KUNIT=y", "FLAVOR=release"], cwd=TOP, check=True,
+def built_module(*left_out):
+    """Returns the path of the module that the steps before have built. left_out: variables of make
+    for one without transports."""
+    module = subprocess.run(["make", "-s", "print-ko", *STRICT, *left_out], cwd=TOP, check=True,
                             capture_output=True, text=True).stdout.strip()
     if not Path(module).exists():
         raise SystemExit(f"{module} does not exist, because the module does not build")
     return module
 
 
-def symbols(option):
+def symbols(option, *left_out):
     """Returns the module's symbols, as nm prints them with this option."""
-    return subprocess.run(["nm", option, built_module()], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["nm", option, built_module(*left_out)], check=True, capture_output=True, text=True).stdout
 
 
 def hidden_panics():
@@ -155,13 +160,10 @@ ARM64_NOP = bytes.fromhex("1f2003d5")
 
 def variant(*without):
     """Builds the module without transports. Without RDMA it must need none of the kernel's RDMA."""
-    made = ["WERROR=y", "KUNIT=y", *(f"{x}=n" for x in without)]
-    if complaints := command("make", "-s", "modules", *made, FLAVOR="release"):
+    left_out = [f"{x}=n" for x in without]
+    if complaints := command("make", "-s", "modules", *STRICT, *left_out):
         return complaints
-    module = subprocess.run(["make", "-s", "print-ko", *made, "FLAVOR=release"], cwd=TOP, check=True, capture_output=True,
-                            text=True).stdout.strip()
-    needed = subprocess.run(["nm", "--undefined-only", module], check=True, capture_output=True, text=True).stdout
-    return "\n".join(of_rdma_among(needed.split())) if "RDMA" in without else ""
+    return "\n".join(of_rdma_among(symbols("--undefined-only", *left_out).split())) if "RDMA" in without else ""
 
 
 def of_rdma_among(symbols):

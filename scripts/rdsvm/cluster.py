@@ -41,8 +41,8 @@ PAIR6 = ("fd09::1", "fd09::2")
 
 
 @functools.cache
-def make_print(what, flavor):
-    out = subprocess.run(["make", "-s", "-C", str(TOP), f"print-{what}", f"FLAVOR={flavor}"],
+def make_print(what, flavor, *variables):
+    out = subprocess.run(["make", "-s", "-C", str(TOP), f"print-{what}", f"FLAVOR={flavor}", *variables],
                          check=True, capture_output=True, text=True)
     return Path(out.stdout.strip())
 

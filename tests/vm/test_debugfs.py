@@ -7,7 +7,7 @@ import re
 import pytest
 from rdsvm.cluster import PAIR, PAIR6, must
 from tracing import TRACING, traced
-from traffic import exchange, new_type, ping, ports, wait_until
+from traffic import exchange, new_type, path_traffic, ping, ports, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.long]
 
@@ -84,10 +84,7 @@ def test_rds_info_shows_the_same(node, tools, guest, ends):
         found = json.loads(node.run([tools / "rds-info", "--json", letters.replace("I", "p")]).out)["paths"]
         table = {(x["local"], x["peer"], x["tos"]): x["paths"][0]["traffic"] for x in found}
         lines = view(node, "connections")
-        words = {"next_tx": "next_tx", "next_rx": "next_rx", "send_bytes": "acked_bytes",
-                 "recv_bytes": "received_bytes", "retransmissions": "retransmissions", "cpu": "cpu"}
-        return [(table[a, b, tos], {k: int(lines[f"{a} -> {b} tos {tos}"][v]) for k, v in words.items()})
-                for a, b in (ends, ends[::-1])]
+        return [(table[a, b, tos], path_traffic(lines[f"{a} -> {b} tos {tos}"])) for a, b in (ends, ends[::-1])]
 
     # Acknowledgements may arrive on another CPU between the two.
     wait_until(lambda: all(one == other for one, other in both()), both)

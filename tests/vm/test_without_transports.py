@@ -9,15 +9,13 @@ import functools
 import json
 import subprocess
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from rdsvm.cluster import PAIR, must, wire_address
+from rdsvm.cluster import PAIR, TOP, make_print, must, wire_address
 from traffic import counters, exchange, messages, ping
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.pairs("rust-rust"), pytest.mark.kinds("rxe")]
 
-TOP = Path(__file__).resolve().parents[2]
 LOOP = "127.0.0.1"
 SETTINGS = "/proc/sys/net/rds"
 PARAMETERS = {"max_conns", "max_conns_per_peer", "pool_limit_mib", "idle_secs"}
@@ -28,12 +26,13 @@ REGISTERED = "Registered RDS/{} transport"
 @functools.cache
 def built(flavor, *without):
     """Builds a module without transports, and returns its path."""
-    make = ["make", "-s", "-C", TOP, f"FLAVOR={flavor}", *(f"{x}=n" for x in without)]
+    left_out = [f"{x}=n" for x in without]
     # Another test may build it at the same time.
     with open(TOP / "build/.without_transports.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        subprocess.run([*make, "modules"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
-    return Path(subprocess.run([*make, "print-ko"], check=True, capture_output=True, text=True).stdout.strip())
+        subprocess.run(["make", "-s", "-C", TOP, "modules", f"FLAVOR={flavor}", *left_out], check=True,
+                       stdin=subprocess.DEVNULL, capture_output=True)
+    return make_print("ko", flavor, *left_out)
 
 
 @contextmanager

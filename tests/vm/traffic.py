@@ -256,6 +256,17 @@ def connection(node, local, peer, tos=0):
     return dict(x.split("=") for x in found[0].split()) if found else {}
 
 
+# Fields of the traffic of a path in the table of paths, and their names in debugfs.
+PATH_TRAFFIC = {"next_tx": "next_tx", "next_rx": "next_rx", "send_bytes": "acked_bytes",
+                "recv_bytes": "received_bytes", "retransmissions": "retransmissions", "cpu": "cpu"}
+
+
+def path_traffic(words):
+    """Returns the traffic of a path as rds-info has it, from the words of its line in debugfs. A
+    path that is not up has no CPU."""
+    return {field: int(words[name]) if name in words else None for field, name in PATH_TRAFFIC.items()}
+
+
 def times_up(node, local, peer):
     """Returns how often each end of a connection within a node came up. The counter of resets
     includes idle connections of other tests that are closed."""

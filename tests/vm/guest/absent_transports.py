@@ -8,21 +8,13 @@ import struct
 import sys
 
 import rdma
-from cases import ERRORS
+from cases import outcome
 from rds import RDS_INFO_CONNECTIONS, SO_RDS_TRANSPORT, SOL_RDS, Sock, info
 
 IB, TCP = 0, 2
 LOOP = "127.0.0.1"
 PEER = (LOOP, 4999)
 RDS_INFO_TCP_SOCKETS, RDS_INFO_IB_CONNECTIONS, RDS_INFO_RDMA_CONNECTION_STATS = 10007, 10008, 10018
-
-
-def outcome(call, *args):
-    """Returns the result of a call, or the name of its error."""
-    try:
-        return call(*args)
-    except OSError as e:
-        return ERRORS[e.errno]
 
 
 def bound(host, choice=None):
