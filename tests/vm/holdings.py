@@ -8,8 +8,6 @@ import time
 DEBUGFS = "/sys/kernel/debug/rds"
 # Maximum time for a connection to go, in seconds. Some attempts end only when the CM stops sending.
 PATIENCE = 180
-# Size of a receive buffer for fragments of 8 KiB.
-RECEIVE_BYTES = 9344
 
 
 def allowed(node):
@@ -20,13 +18,10 @@ def allowed(node):
     ring = 382 if node.kind == "siw" else 14
     # A receive ring is refilled when a quarter is missing. A connection that was not released would
     # hold more.
-    receives = 2 * (ring // 4)
     return {
-        "receive buffers": receives,
+        "receive buffers": 2 * (ring // 4),
         # One send in 16 is signalled, and its completion covers those before it.
         "send buffers": 2 * 15,
-        # The buffers above. In addition, a pool keeps memory that it needed once.
-        "pool bytes": receives * RECEIVE_BYTES + (1 << 20),
         # Objects that each processor caches of each kind. The first attack adds 1.4 MiB, a later
         # one up to 0.6 MiB.
         "unreclaimable slab": 3 << 20,
@@ -44,11 +39,12 @@ def held(node, devices, rogues):
         if each["ifname"] in devices:
             found |= {f"{kind} of {each['ifname']}": count for kind, count in each.items()
                       if kind not in ("ifindex", "ifname")}
-    pools = re.findall(rf"^(?:{'|'.join(devices)}) (\w+)-.* in_use=(\d+) .* bytes=(\d+)",
+    pools = re.findall(rf"^(?:{'|'.join(devices)}) (\w+)-.* arenas=(\d+) in_use=(\d+) .* empty_shards=(\d+)",
                        node.read_file(f"{DEBUGFS}/pools"), re.M)
     for name, kind in (("receive buffers", "recv"), ("send buffers", "send")):
-        found[name] = sum(int(used) for x, used, _ in pools if x == kind)
-    found["pool bytes"] = sum(int(size) for *_, size in pools)
+        found[name] = sum(int(used) for x, _, used, _ in pools if x == kind)
+    # The shards of buffers in use stay, and each arena keeps an empty one.
+    found["shards without need"] = sum(max(int(empty) - int(arenas), 0) for _, arenas, _, empty in pools)
     rows = re.findall(r"^\S+ -> (\S+?)(?: tos \d+)?: .*state=(\w+)", node.read_file(f"{DEBUGFS}/connections"), re.M)
     found["connections"] = sum(peer not in rogues or state != "down" for peer, state in rows)
     if not node.debug:
