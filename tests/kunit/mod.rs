@@ -41,8 +41,12 @@ mod rx;
 #[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_TCP))]
 mod tcp;
 mod tcp_bench;
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_TCP))]
+mod tcp_ends;
 #[cfg(CONFIG_RDS_RUST_TCP)]
 mod tcp_limits;
+#[cfg(all(rds_kunit_iommu, CONFIG_RDS_RUST_TCP))]
+mod tcp_reader;
 pub(crate) mod transport;
 mod transports;
 mod tx;
