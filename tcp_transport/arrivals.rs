@@ -16,9 +16,9 @@ use super::{
     counters::TcpCounter,
     reader::{
         AckedBy,
-        ReadStop,
         Reader, //
-    }, //
+    },
+    window::ReadStop, //
 };
 use crate::{
     kapi::{

@@ -12,7 +12,6 @@ use super::{
     read_side::ReadSide,
     reader::{
         AckedBy,
-        ReadStop,
         Reader, //
     },
     stage::{
@@ -20,6 +19,7 @@ use super::{
         FrameStage, //
     },
     tcp::Tcp,
+    window::ReadStop,
     writer::{
         Writer,
         Written, //

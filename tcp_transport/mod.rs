@@ -36,6 +36,7 @@
 //! | `counters` | The counters |
 //! | `tunables` | Settings below `/proc/sys` |
 //! | `partial` | Limit on the buffers of incomplete messages |
+//! | `window` | Bytes that are read ahead of their use |
 //! | `reader` | Frames from the stream |
 //! | `read_side` | Place of the reader, which events and the work share |
 //! | `stage` | Frames that wait for the socket |
@@ -65,6 +66,7 @@ mod tcp;
 mod teardown;
 mod transport;
 mod tunables;
+mod window;
 mod writer;
 
 pub(crate) use listener::TcpListener;
@@ -86,7 +88,7 @@ pub(crate) use {
     },
     reader::{
         ReadMemory,
-        ReadStop,
         Reader, //
-    }, //
+    },
+    window::ReadStop, //
 };

@@ -15,6 +15,10 @@ use super::{
     partial::{
         PartialCharge,
         PartialLimit, //
+    },
+    window::{
+        ReadStop,
+        Window, //
     }, //
 };
 use crate::{
@@ -23,10 +27,7 @@ use crate::{
         ReceiveError,
         RecvFrame, //
     },
-    kapi::net::tcp_events::{
-        TcpRead,
-        TcpSource, //
-    },
+    kapi::net::tcp_events::TcpSource,
     proto::{
         packed,
         tcp_stream::{
@@ -51,29 +52,9 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Bytes of the window.
-const WINDOW: usize = 16 << 10;
-
-/// Shortest read that bypasses the window.
-const DIRECT: usize = 4096;
-
 /// Most payload bytes of a message that needs no buffer of the pools. It is copied to memory of its
 /// length, which costs less. The connection has a reserve for it.
 const MOST_SHORT: u32 = packed::LONGEST;
-
-/// Reason why reading has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadStop {
-    /// All that has arrived was received.
-    Nothing,
-    /// The budget is used up, and there may be more.
-    Budget,
-    /// There is no memory, or the limit on incomplete messages is reached. The caller tries again
-    /// later.
-    NoMemory,
-    /// The stream has ended, or the peer has violated a rule.
-    End,
-}
 
 /// Protocol whose acknowledgement means that the peer has a message, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,47 +75,6 @@ pub(crate) struct ReadMemory<'a> {
     pub(crate) context: Context,
     /// Limit on incomplete messages. `None` for known peers outside of namespaces of users.
     pub(crate) limit: Option<PartialLimit>,
-}
-
-/// Bytes that were read from the socket, and not used yet. Without memory they are not read before
-/// they are used.
-struct Window {
-    bytes: KVVec<u8>,
-    at: usize,
-    end: usize,
-}
-
-impl Window {
-    /// Returns the frame whose header was read last, if its payload of `len` bytes is there.
-    fn frame(&self, len: usize) -> Option<&[u8]> {
-        let from = self.at.checked_sub(Header::LEN)?;
-        let to = self.at.checked_add(len).filter(|to| *to <= self.end)?;
-        self.bytes.get(from..to)
-    }
-
-    /// Reads up to the length of `to`, which is not 0.
-    fn read(&mut self, socket: &impl TcpSource, to: &mut [u8]) -> TcpRead {
-        if self.at >= self.end {
-            if to.len() >= DIRECT || self.bytes.is_empty() {
-                return socket.recv(to);
-            }
-            (self.at, self.end) = (0, 0);
-            match socket.recv(&mut self.bytes) {
-                TcpRead::Bytes(count) => self.end = count,
-                other => return other,
-            }
-        }
-        let waiting = self.bytes.get(self.at..self.end).unwrap_or(&[]);
-        let count = waiting.len().min(to.len());
-        if let (Some(to), Some(from)) = (to.get_mut(..count), waiting.get(..count)) {
-            to.copy_from_slice(from);
-        }
-        self.at = self.at.saturating_add(count);
-        match count {
-            0 => TcpRead::End,
-            count => TcpRead::Bytes(count),
-        }
-    }
 }
 
 /// A frame of which some bytes have arrived.
@@ -168,11 +108,7 @@ impl Reader {
     /// Creates the receive side of a new socket.
     pub(crate) const fn new(charge: PartialCharge) -> Self {
         Self {
-            window: Window {
-                bytes: KVVec::new(),
-                at: 0,
-                end: 0,
-            },
+            window: Window::new(),
             header: [0; Header::LEN],
             have: 0,
             frame: None,
@@ -193,10 +129,7 @@ impl Reader {
     ///
     /// May sleep.
     pub(super) fn grow(&mut self) -> Result {
-        if self.window.bytes.is_empty() {
-            self.window.bytes = KVVec::from_elem(0, WINDOW, GFP_KERNEL | __GFP_NOWARN)?;
-        }
-        Ok(())
+        self.window.allocate()
     }
 
     /// Returns the numbers of bytes that have not arrived: of the next header, and of the payload
@@ -271,12 +204,12 @@ impl Reader {
 
     /// Returns the number of bytes of frames that were read from the socket, but not passed on.
     pub(super) fn unfinished(&self) -> usize {
-        let in_window = self.window.end.saturating_sub(self.window.at);
         let payload = self
             .frame
             .as_ref()
             .map_or(0, |frame| frame.filled.saturating_sub(Header::LEN));
-        in_window.saturating_add(self.have).saturating_add(payload)
+        let in_frame = self.have.saturating_add(payload);
+        self.window.unused().saturating_add(in_frame)
     }
 
     /// Frees what the incomplete message has. Nothing is received afterwards.
@@ -293,11 +226,8 @@ impl Reader {
         memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
         while let Some(rest) = self.header.get_mut(self.have..).filter(|it| !it.is_empty()) {
-            match self.window.read(socket, rest) {
-                TcpRead::Bytes(count) => self.have = self.have.saturating_add(count),
-                TcpRead::Nothing => return Err(ReadStop::Nothing),
-                TcpRead::End => return Err(ReadStop::End),
-            }
+            let count = self.window.read(socket, rest)?;
+            self.have = self.have.saturating_add(count);
         }
         let mut frame = match self.frame.take() {
             Some(frame) => frame,
@@ -384,7 +314,7 @@ impl Reader {
             self.frame = Some(frame);
             return Err(stop);
         }
-        self.window.at = self.window.at.saturating_add(frame.left as usize);
+        self.window.skip(frame.left as usize);
         self.have = 0;
         Ok(())
     }
@@ -423,11 +353,8 @@ impl Reader {
         let bytes = self.buf.as_mut().ok_or(ReadStop::End)?.bytes_mut();
         while frame.filled < len {
             let rest = bytes.get_mut(frame.filled..len).ok_or(ReadStop::End)?;
-            match self.window.read(socket, rest) {
-                TcpRead::Bytes(count) => frame.filled = frame.filled.saturating_add(count),
-                TcpRead::Nothing => return Err(ReadStop::Nothing),
-                TcpRead::End => return Err(ReadStop::End),
-            }
+            let count = self.window.read(socket, rest)?;
+            frame.filled = frame.filled.saturating_add(count);
         }
         Ok(())
     }

@@ -16,10 +16,10 @@ use super::{
     reader::{
         AckedBy,
         ReadMemory,
-        ReadStop,
         Reader, //
     },
-    stage::Staged, //
+    stage::Staged,
+    window::ReadStop, //
 };
 use crate::{
     kapi::{
