@@ -35,6 +35,7 @@
 #include "helpers_params.h"
 #include "helpers_pin.h"
 #include "helpers_rdma.h"
+#include "helpers_skb.h"
 #include "helpers_tcp.h"
 #include "helpers_trace.h"
 #include "rds_trace.h"

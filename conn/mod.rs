@@ -71,7 +71,10 @@ pub(crate) use quota::{
     NodeLimits, //
 };
 pub(crate) use receive::ReceiveError;
-pub(crate) use recv_frame::RecvFrame;
+pub(crate) use recv_frame::{
+    RecvFrame,
+    LEAST_IN_PACKET, //
+};
 pub(crate) use retry_timers::RetryTimers;
 pub(crate) use socket_budget::{
     SocketBudget,

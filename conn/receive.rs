@@ -17,6 +17,7 @@ use super::{
     negotiation::Negotiation,
     recv_frame::{
         FrameOrigin,
+        ReceivedPiece,
         RecvFrame, //
     },
     recv_reserve::RecvReserve,
@@ -151,7 +152,12 @@ impl RecvSide {
     /// Handles the header of a frame. A handshake may show that the peer has restarted. Then no
     /// message is a duplicate of one from before.
     #[inline]
-    fn handle(&mut self, header: &Header, payload_len: usize) -> Result<Step, RxError> {
+    fn handle(
+        &mut self,
+        header: &Header,
+        len: usize,
+        origin: FrameOrigin,
+    ) -> Result<Step, RxError> {
         // A map is no message, whatever its ports are.
         let handshake = match header.flags.contains(Flags::CONG_BITMAP) {
             true => None,
@@ -159,12 +165,12 @@ impl RecvSide {
         };
         let handshake = handshake.filter(|_| self.negotiation.exists());
         let Some((kind, handshake)) = handshake else {
-            return self.state.handle(header, payload_len);
+            return self.handle_state(header, len, origin);
         };
         if self.negotiation.shows_restart(&handshake) {
             self.state.note_restart();
         }
-        let step = self.state.handle(header, payload_len)?;
+        let step = self.handle_state(header, len, origin)?;
         let is_new = match step {
             Step::Data { duplicate, .. } => !duplicate,
             Step::PureAck | Step::Congestion { .. } => false,
@@ -173,6 +179,19 @@ impl RecvSide {
             self.negotiation.receive(kind, &handshake);
         }
         Ok(step)
+    }
+
+    #[inline]
+    fn handle_state(
+        &mut self,
+        header: &Header,
+        len: usize,
+        origin: FrameOrigin,
+    ) -> Result<Step, RxError> {
+        match origin {
+            FrameOrigin::Rdma(_) => self.state.handle(header, len),
+            FrameOrigin::Stream => self.state.handle_of_stream(header, len),
+        }
     }
 
     /// Returns `true` if a message has arrived in part.
@@ -192,39 +211,6 @@ pub(crate) enum ReceiveError {
 impl From<Violation> for ReceiveError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
-    }
-}
-
-/// A message, or a fragment of one.
-enum ReceivedPiece<'a> {
-    /// The payload of a frame, whose memory the message may take.
-    Frame(RecvFrame<'a>),
-    /// Payload of a whole message in a packed frame.
-    Shared(&'a [u8]),
-}
-
-impl ReceivedPiece<'_> {
-    fn payload(&self) -> &[u8] {
-        match self {
-            Self::Frame(frame) => frame.payload(),
-            Self::Shared(payload) => payload,
-        }
-    }
-
-    /// Returns `true` if copying the payload is better than giving its memory to the reader.
-    fn is_to_be_copied(&self) -> bool {
-        match self {
-            Self::Frame(frame) => frame.is_to_be_copied(),
-            Self::Shared(_) => true,
-        }
-    }
-
-    /// Takes the memory, if it is not shared.
-    fn into_buf(self) -> Option<RecvBuf> {
-        match self {
-            Self::Frame(frame) => frame.into_buf(),
-            Self::Shared(_) => None,
-        }
     }
 }
 
@@ -296,6 +282,13 @@ impl Connection {
             return Err(Violation::Broken.into());
         }
         let origin = frame.origin();
+        if let RecvFrame::Packet { header, .. } = &frame {
+            let header = Header::parse(header).map_err(Violation::Header)?;
+            self.take(&header, ReceivedPiece::Frame(frame), origin)?;
+            *taken = 1;
+            self.note_credits(header.credit);
+            return Ok(());
+        }
         let bytes = frame.bytes().ok_or(Violation::Short(0))?;
         let (header, payload) = bytes
             .split_first_chunk::<{ Header::LEN }>()
@@ -335,7 +328,7 @@ impl Connection {
         // If there is no memory for the message, it counts as not arrived, and comes again.
         let before = rx.state.clone();
         let step = rx
-            .handle(header, piece.payload().len())
+            .handle(header, piece.len(), origin)
             .map_err(Violation::Fragment)?;
         let complete = match step {
             Step::PureAck => {
@@ -351,7 +344,8 @@ impl Connection {
                 let counts = self.first.is_none() || !rx.peer_is_rds_rust();
                 drop(guard);
                 if counts {
-                    self.update_remote(offset, piece.payload(), last);
+                    // A transport copies maps.
+                    self.update_remote(offset, piece.payload().unwrap_or(&[]), last);
                 }
                 return Ok(());
             }
@@ -454,9 +448,9 @@ impl Connection {
         if first && last {
             let stamps = self.node.begin_stamps();
             let mut incoming = self.incoming(&mut rx.reserve, header, stamps)?;
-            let bytes = piece.payload();
-            let copied =
-                incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes);
+            let copied = piece.payload().is_some_and(|bytes| {
+                incoming.inline.set(bytes) || piece.is_to_be_copied() && incoming.set_copy(bytes)
+            });
             if !copied {
                 match piece {
                     ReceivedPiece::Frame(..) => {
@@ -473,12 +467,7 @@ impl Connection {
             return Some(Complete::Message(incoming));
         }
         if first {
-            // The payload is short. It is not empty either, because then the message would end with
-            // it. The compiler does not know that, and would add a panic for a division by zero.
-            let size = u32::try_from(piece.payload().len())
-                .unwrap_or(u32::MAX)
-                .max(1);
-            let count = header.len.div_ceil(size) as usize;
+            let (size, count) = piece.division(header.len)?;
             let bufs = KVec::with_capacity(count, GFP_ATOMIC)
                 .ok()
                 .or_else(|| rx.reserve.take_list(count))?;

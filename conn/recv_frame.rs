@@ -7,16 +7,28 @@
 
 use crate::{
     kapi::{
-        net::Sock,
+        net::{
+            packet::PacketPart,
+            Sock, //
+        },
         rdma::DeviceId, //
     },
-    proto::wire::Header,
+    proto::{
+        tcp_stream::HeaderBytes,
+        wire::{
+            FragmentSize,
+            Header, //
+        }, //
+    },
     recv_pool::BufMut,
     socket::{
         RecvBuf,
         Socket, //
     }, //
 };
+
+/// Least bytes of payload that stay in their packet.
+pub(crate) const LEAST_IN_PACKET: u32 = 4096;
 
 /// A frame of a peer.
 pub(crate) enum RecvFrame<'a> {
@@ -36,13 +48,19 @@ pub(crate) enum RecvFrame<'a> {
         /// Length of header and payload in bytes.
         len: usize,
     },
+    /// In a packet of a stream, which a message may take.
+    Packet {
+        header: &'a HeaderBytes,
+        part: &'a mut Option<PacketPart>,
+    },
     /// Header and payload from a stream, in memory that the transport needs again. The message
     /// copies them.
     Shared(&'a [u8]),
 }
 
 impl RecvFrame<'_> {
-    /// Returns header and payload. `None` if the memory has less than the length of the frame.
+    /// Returns header and payload. `None` if the memory has less than the length of the frame, or
+    /// the payload is in a packet.
     #[inline]
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         match self {
@@ -50,19 +68,52 @@ impl RecvFrame<'_> {
                 let bytes = buf.as_ref().map_or(&[][..], |buf| buf.bytes());
                 bytes.get(..*len)
             }
+            Self::Packet { .. } => None,
             Self::Shared(bytes) => Some(bytes),
         }
     }
 
-    /// Returns the payload. It is empty without a payload, or if the buffer has been taken.
+    /// Returns the payload. It is empty without a payload, or if the buffer has been taken. `None`
+    /// if it is in a packet.
     #[inline]
-    pub(super) fn payload(&self) -> &[u8] {
+    pub(super) fn payload(&self) -> Option<&[u8]> {
         match self {
-            Self::Dma { buf, len, .. } | Self::Stream { buf, len } => buf
-                .as_ref()
-                .and_then(|buf| buf.bytes().get(Header::LEN..*len))
-                .unwrap_or(&[]),
-            Self::Shared(bytes) => bytes.get(Header::LEN..).unwrap_or(&[]),
+            Self::Dma { buf, len, .. } | Self::Stream { buf, len } => Some(
+                buf.as_ref()
+                    .and_then(|buf| buf.bytes().get(Header::LEN..*len))
+                    .unwrap_or(&[]),
+            ),
+            Self::Packet { .. } => None,
+            Self::Shared(bytes) => Some(bytes.get(Header::LEN..).unwrap_or(&[])),
+        }
+    }
+
+    /// Returns the number of bytes of payload.
+    #[inline]
+    pub(super) fn payload_len(&self) -> usize {
+        match self {
+            Self::Packet { part, .. } => part.as_ref().map_or(0, PacketPart::len),
+            frame => frame.payload().map_or(0, <[u8]>::len),
+        }
+    }
+
+    /// Returns the payload of each buffer except the last, and the most fragments, of a message of
+    /// `len` bytes that begins with this frame.
+    #[inline]
+    pub(super) fn division(&self, len: u32) -> (u32, usize) {
+        // The payload is short. It is not empty either, because then the message would end with
+        // it. The compiler does not know that, and would add a panic for a division by zero.
+        let own = || u32::try_from(self.payload_len()).unwrap_or(u32::MAX).max(1);
+        match self {
+            Self::Dma { .. } | Self::Shared(_) => {
+                let size = own();
+                (size, len.div_ceil(size) as usize)
+            }
+            Self::Stream { .. } => (own(), len.div_ceil(LEAST_IN_PACKET) as usize),
+            Self::Packet { .. } => {
+                let size = FragmentSize::K8.bytes();
+                (size, len.div_ceil(LEAST_IN_PACKET) as usize)
+            }
         }
     }
 
@@ -74,8 +125,9 @@ impl RecvFrame<'_> {
             // used.
             Self::Dma { buf, .. } | Self::Stream { buf, .. } => {
                 let capacity = buf.as_ref().map_or(0, BufMut::capacity);
-                self.payload().len() < capacity / 4
+                self.payload_len() < capacity / 4
             }
+            Self::Packet { .. } => false,
             Self::Shared(_) => true,
         }
     }
@@ -85,6 +137,7 @@ impl RecvFrame<'_> {
     pub(super) fn into_buf(self) -> Option<RecvBuf> {
         match self {
             Self::Dma { buf, .. } | Self::Stream { buf, .. } => buf.take().map(RecvBuf::Pooled),
+            Self::Packet { part, .. } => part.take().map(RecvBuf::Packet),
             Self::Shared(_) => None,
         }
     }
@@ -94,7 +147,63 @@ impl RecvFrame<'_> {
     pub(super) fn origin(&self) -> FrameOrigin {
         match self {
             Self::Dma { device, .. } => FrameOrigin::Rdma(*device),
-            Self::Stream { .. } | Self::Shared(_) => FrameOrigin::Stream,
+            Self::Stream { .. } | Self::Packet { .. } | Self::Shared(_) => FrameOrigin::Stream,
+        }
+    }
+}
+
+/// A message, or a fragment of one.
+pub(super) enum ReceivedPiece<'a> {
+    /// The payload of a frame, whose memory the message may take.
+    Frame(RecvFrame<'a>),
+    /// Payload of a whole message in a packed frame.
+    Shared(&'a [u8]),
+}
+
+impl ReceivedPiece<'_> {
+    /// Returns the payload. `None` if it is in a packet.
+    #[inline]
+    pub(super) fn payload(&self) -> Option<&[u8]> {
+        match self {
+            Self::Frame(frame) => frame.payload(),
+            Self::Shared(payload) => Some(payload),
+        }
+    }
+
+    /// Returns the number of bytes of payload.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.payload_len(),
+            Self::Shared(payload) => payload.len(),
+        }
+    }
+
+    /// Returns `true` if copying the payload is better than giving its memory to the reader.
+    #[inline]
+    pub(super) fn is_to_be_copied(&self) -> bool {
+        match self {
+            Self::Frame(frame) => frame.is_to_be_copied(),
+            Self::Shared(_) => true,
+        }
+    }
+
+    /// Returns the division of a message of `len` bytes that begins with this piece. `None` if the
+    /// piece is a whole message.
+    #[inline]
+    pub(super) fn division(&self, len: u32) -> Option<(u32, usize)> {
+        match self {
+            Self::Frame(frame) => Some(frame.division(len)),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// Takes the memory, if it is not shared.
+    #[inline]
+    pub(super) fn into_buf(self) -> Option<RecvBuf> {
+        match self {
+            Self::Frame(frame) => frame.into_buf(),
+            Self::Shared(_) => None,
         }
     }
 }

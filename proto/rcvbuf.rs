@@ -67,7 +67,7 @@ pub(crate) enum Usage {
 /// Memory of unread messages from other nodes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unread {
-    /// Pool buffers in which the messages arrived.
+    /// Pool buffers and packets in which the messages arrived.
     pub(crate) in_buffers: u64,
     /// Memory for copies, and for other parts of messages.
     pub(crate) copied: u64,

@@ -69,6 +69,15 @@ pub(crate) enum Step {
     },
 }
 
+/// Rule for the lengths of the pieces of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pieces {
+    /// The first fragment determines the size of all but the last, as above.
+    Fragments,
+    /// Any piece is right that is not empty and not too long.
+    Any,
+}
+
 /// Rule that a received frame breaks. The connection must be closed after any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RxError {
@@ -213,6 +222,31 @@ impl RecvState {
     /// [`RecvState::link_lost`] may be called then.
     #[inline]
     pub(crate) fn handle(&mut self, header: &Header, payload_len: usize) -> Result<Step, RxError> {
+        self.handle_piece(header, payload_len, Pieces::Fragments)
+    }
+
+    /// Handles a frame of a stream, which this node has cut. So any payload is right that is not
+    /// empty and not too long. See [`Self::handle`].
+    ///
+    /// # Errors
+    ///
+    /// - [`RxError`]
+    #[inline]
+    pub(crate) fn handle_of_stream(
+        &mut self,
+        header: &Header,
+        payload_len: usize,
+    ) -> Result<Step, RxError> {
+        self.handle_piece(header, payload_len, Pieces::Any)
+    }
+
+    #[inline]
+    fn handle_piece(
+        &mut self,
+        header: &Header,
+        payload_len: usize,
+        pieces: Pieces,
+    ) -> Result<Step, RxError> {
         if header.is_pure_ack(payload_len) {
             return Ok(Step::PureAck);
         }
@@ -238,8 +272,14 @@ impl RecvState {
         let whole = offset == 0
             && rest <= FragmentSize::LARGEST.bytes()
             && usize::try_from(rest) == Ok(payload_len);
-        let last = whole || rest <= size.bytes();
-        let len = if last { rest } else { size.bytes() };
+        let len = match pieces {
+            Pieces::Fragments if whole || rest <= size.bytes() => rest,
+            Pieces::Fragments => size.bytes(),
+            Pieces::Any => u32::try_from(payload_len)
+                .unwrap_or(u32::MAX)
+                .clamp(rest.min(1), rest),
+        };
+        let last = len == rest;
         if usize::try_from(len) != Ok(payload_len) {
             return Err(RxError::FragmentSize {
                 expected: len,

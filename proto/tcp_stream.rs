@@ -62,6 +62,11 @@ fn set_flags(bytes: &mut HeaderBytes, flags: Flags) {
     }
 }
 
+/// Returns `true` if a header begins a congestion map, by its flags alone.
+pub(crate) fn is_map(bytes: &HeaderBytes) -> bool {
+    flags(bytes) & Flags::CONG_BITMAP.bits() != 0
+}
+
 /// Returns the payload length that a header announces, without any check.
 fn len(bytes: &HeaderBytes) -> u32 {
     let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *bytes;

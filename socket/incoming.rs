@@ -7,6 +7,7 @@
 //! message keeps its buffers or is dropped.
 
 use super::{
+    recv_buf::PayloadRef,
     MsgMeta,
     RecvBuf,
     SndbufCharge,
@@ -62,14 +63,14 @@ pub(crate) enum Payload {
     Chunks(KVec<KVVec<u8>>),
     /// In the memory in which it arrived.
     One(RecvBuf),
-    /// In the memory in which its fragments arrived. All but the last have this many bytes of
-    /// payload.
+    /// In the memory in which its fragments arrived. Buffers of a pool have this many bytes of
+    /// payload, except the last one.
     Many(KVec<RecvBuf>, u32),
 }
 
 impl Incoming {
     /// Calls `f` with the pieces of the payload in order, until it fails.
-    fn try_for_each(&self, mut f: impl FnMut(&[u8]) -> Result) -> Result {
+    fn try_for_each(&self, mut f: impl FnMut(PayloadRef<'_>) -> Result) -> Result {
         let len = self.len as usize;
         match &self.payload {
             Payload::One(buf) => f(buf.payload(len)),
@@ -81,9 +82,11 @@ impl Incoming {
                     f(piece)
                 })
             }
-            Payload::Inline => f(self.inline.as_slice()),
-            Payload::Chunk(chunk) => f(chunk),
-            Payload::Chunks(chunks) => chunks.iter().try_for_each(|chunk| f(chunk)),
+            Payload::Inline => f(PayloadRef::Bytes(self.inline.as_slice())),
+            Payload::Chunk(chunk) => f(PayloadRef::Bytes(chunk)),
+            Payload::Chunks(chunks) => chunks
+                .iter()
+                .try_for_each(|chunk| f(PayloadRef::Bytes(chunk))),
         }
     }
 }
@@ -230,7 +233,7 @@ impl Incoming {
         self.cost_of_more()
     }
 
-    /// Returns `true` if the payload is in receive buffers.
+    /// Returns `true` if the payload is in receive buffers, or in packets.
     #[inline]
     pub(super) fn is_in_buffers(&self) -> bool {
         matches!(self.payload, Payload::One(_) | Payload::Many(..))
@@ -266,20 +269,20 @@ impl Incoming {
         let mut chunks: KVec<KVVec<u8>> = KVec::new();
         let mut left = self.len as usize;
         let mut room = 0usize;
-        let copied = self.try_for_each(|bytes| {
-            let mut rest = bytes;
-            while !rest.is_empty() {
+        let copied = self.try_for_each(|piece| {
+            let (mut at, len) = (0usize, piece.len());
+            while at < len {
                 if room == 0 {
                     // At least 1, so that the loop ends whatever `len` says.
                     room = left.clamp(1, PIECE);
                     chunks.push(KVVec::with_capacity(room, GFP_ATOMIC)?, GFP_ATOMIC)?;
                 }
-                let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+                let now = room.min(len.saturating_sub(at));
                 let chunk = chunks.last_mut().ok_or(ENOMEM)?;
-                chunk.extend_from_slice(now, GFP_ATOMIC)?;
-                left = left.saturating_sub(now.len());
-                room = room.saturating_sub(now.len());
-                rest = later;
+                piece.append_to(chunk, at, now)?;
+                left = left.saturating_sub(now);
+                room = room.saturating_sub(now);
+                at = at.saturating_add(now);
             }
             Ok(())
         });
@@ -320,11 +323,9 @@ impl Incoming {
         let room = msg.room();
         let mut copied = 0usize;
         self.try_for_each(|piece| {
-            let piece = piece
-                .get(..piece.len().min(room.saturating_sub(copied)))
-                .unwrap_or(&[]);
-            msg.copy_from_slice(piece)?;
-            copied = copied.saturating_add(piece.len());
+            let len = piece.len().min(room.saturating_sub(copied));
+            piece.copy_to(msg, len)?;
+            copied = copied.saturating_add(len);
             Ok(())
         })?;
         Ok(copied)

@@ -58,6 +58,8 @@ counters! {
     RxStarvedDrop => "tcp_rx_starved_drop",
     /// Events that bytes have arrived whose bytes the work of the socket receives.
     DataReadyDeferred => "tcp_data_ready_deferred",
+    /// Pieces of messages that stay in the packets in which they arrived until they are read.
+    RxInPackets => "tcp_rx_in_packets",
 }
 
 /// The counters of the transport.
@@ -88,7 +90,7 @@ impl TcpCounters {
     }
 
     /// Calls `each` with the names and values, in order. Any context.
-    pub(super) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
+    pub(crate) fn for_each(&self, each: &mut dyn FnMut(&'static str, u64)) {
         for (index, name) in NAMES.iter().enumerate() {
             each(name, self.0.sum(index));
         }

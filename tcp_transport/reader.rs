@@ -3,9 +3,9 @@
 //! Receive side of an endpoint: cuts the stream into frames for the connection.
 //!
 //! Payload is read into a buffer of the transport's pools, behind a copy of its header. The buffer
-//! goes to the reader of the message, or is used again. Short reads come from a window, so that one
-//! call of the socket returns many short messages. A short message that is in the window as a whole
-//! needs no buffer.
+//! goes to the reader of the message, or is used again. Short reads come from a window, and a short
+//! message that is there as a whole needs no buffer. Long payload stays in the packet in which it
+//! arrived, until the message is read.
 
 use super::{
     counters::{
@@ -25,9 +25,16 @@ use crate::{
     conn::{
         Connection,
         ReceiveError,
-        RecvFrame, //
+        RecvFrame,
+        LEAST_IN_PACKET, //
     },
-    kapi::net::tcp_events::TcpSource,
+    kapi::net::{
+        packet::{
+            PacketPart,
+            TakeLimits, //
+        },
+        tcp_events::TcpSource, //
+    },
     proto::{
         packed,
         tcp_stream::{
@@ -56,6 +63,9 @@ use kernel::{
 /// length, which costs less. The connection has a reserve for it.
 const MOST_SHORT: u32 = packed::LONGEST;
 
+/// Number of headers that are read alone after a long message. One may be of a control frame.
+const ALONE: u8 = 2;
+
 /// Protocol whose acknowledgement means that the peer has a message, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckedBy {
@@ -71,6 +81,9 @@ pub(super) enum AckedBy {
 #[derive(Clone, Copy)]
 pub(crate) struct ReadMemory<'a> {
     pub(crate) pools: &'a Pools,
+    /// Most bytes of memory of the packets in which payload stays. 0 for strangers, and in
+    /// namespaces of users.
+    pub(crate) packets: usize,
     /// Context of the reader.
     pub(crate) context: Context,
     /// Limit on incomplete messages. `None` for known peers outside of namespaces of users.
@@ -86,6 +99,8 @@ struct Incomplete {
     filled: usize,
     /// The frame has the whole message.
     is_whole: bool,
+    /// Payload of the message may stay in packets.
+    is_long: bool,
 }
 
 /// The receive side of an endpoint.
@@ -97,6 +112,14 @@ pub(crate) struct Reader {
     frame: Option<Incomplete>,
     /// Buffer of the frame, or of the next one in the same run.
     buf: Option<BufMut>,
+    /// Payload of the frame, if it is in a packet.
+    part: Option<PacketPart>,
+    /// Parts that stayed in packets.
+    parts: u32,
+    /// The message has a part in a packet.
+    has_parts: bool,
+    /// Number of headers that are read alone, because a long message probably follows.
+    alone: u8,
     /// Charge of the buffers that the incomplete message has.
     charge: PartialCharge,
     pub(super) acked_by: AckedBy,
@@ -113,6 +136,10 @@ impl Reader {
             have: 0,
             frame: None,
             buf: None,
+            part: None,
+            parts: 0,
+            has_parts: false,
+            alone: 0,
             charge,
             acked_by: AckedBy::Unknown,
             frames: 0,
@@ -167,13 +194,17 @@ impl Reader {
             // The peer may send nothing, so its first frame does not tell.
             self.acked_by = AckedBy::Tcp;
         }
-        let before = self.frames;
+        let before = (self.frames, self.parts);
         let stop = self.receive_frames(socket, connection, memory, budget);
         if self.frame.as_ref().is_none_or(|frame| frame.filled == 0) {
             // There may be any number of idle connections.
             self.buf = None;
         }
-        let count = self.frames.wrapping_sub(before);
+        let parts = self.parts.wrapping_sub(before.1);
+        if parts > 0 {
+            counters.add(TcpCounter::RxInPackets, u64::from(parts));
+        }
+        let count = self.frames.wrapping_sub(before.0);
         if count > 0 {
             let conn = || connection.key.traced();
             trace::recv_completed(conn, TransportId::Tcp as u8, count, || 0);
@@ -215,6 +246,7 @@ impl Reader {
     /// Frees what the incomplete message has. Nothing is received afterwards.
     pub(crate) fn close(&mut self) {
         self.buf = None;
+        self.part = None;
         self.charge.clear();
     }
 
@@ -226,7 +258,7 @@ impl Reader {
         memory: ReadMemory<'_>,
     ) -> Result<(), ReadStop> {
         while let Some(rest) = self.header.get_mut(self.have..).filter(|it| !it.is_empty()) {
-            let count = self.window.read(socket, rest)?;
+            let count = self.window.read(socket, rest, self.alone > 0)?;
             self.have = self.have.saturating_add(count);
         }
         let mut frame = match self.frame.take() {
@@ -236,30 +268,54 @@ impl Reader {
         if self.has_short(&frame) {
             return self.pass_short(connection, frame, memory.context);
         }
-        let result = self.fill(&mut frame, socket, memory);
-        if let Err(stop) = result {
+        if frame.is_whole && frame.filled == 0 && frame.left <= MOST_SHORT {
+            let len = frame.left as usize;
+            if let Err(stop) = self.window.complete(socket, &self.header, len) {
+                self.frame = Some(frame);
+                return Err(stop);
+            }
+            if self.has_short(&frame) {
+                return self.pass_short(connection, frame, memory.context);
+            }
+        }
+        if let Err(stop) = self.payload(&mut frame, socket, memory) {
             self.frame = Some(frame);
             return Err(stop);
         }
-        let part = tcp_stream::part(frame.left, frame.size);
-        let received = RecvFrame::Stream {
-            buf: &mut self.buf,
-            len: frame.filled,
+        let received = match self.part {
+            Some(_) => RecvFrame::Packet {
+                header: &self.header,
+                part: &mut self.part,
+            },
+            None => RecvFrame::Stream {
+                buf: &mut self.buf,
+                len: frame.filled,
+            },
         };
         if let Err(stop) = pass(received, connection, memory.context) {
             self.frame = Some(frame);
             return Err(stop);
         }
+        // No message takes that of a duplicate.
+        self.part = None;
+        // CAST: a frame has less than 2^32 bytes.
+        let part = frame.filled.saturating_sub(Header::LEN) as u32;
         let left = frame.left.saturating_sub(part);
         if left == 0 {
             self.have = 0;
             self.charge.clear();
+            let has_parts = core::mem::take(&mut self.has_parts);
+            if frame.is_long {
+                // The next one is probably like it.
+                self.alone = if has_parts { ALONE } else { 0 };
+            }
         } else {
             self.frame = Some(Incomplete {
                 left,
                 size: frame.size,
                 filled: 0,
                 is_whole: false,
+                is_long: frame.is_long,
             });
         }
         Ok(())
@@ -283,18 +339,25 @@ impl Reader {
                 return Err(ReadStop::End);
             }
         };
+        let is_long = left >= LEAST_IN_PACKET && !tcp_stream::is_map(&self.header);
+        if !is_long {
+            self.alone = self.alone.saturating_sub(1);
+        }
         Ok(Incomplete {
             left,
             size: tcp_stream::cut(left, FragmentSize::K8),
             filled: 0,
             is_whole: left <= FragmentSize::K8.bytes(),
+            is_long,
         })
     }
 
     /// Returns `true` if a frame needs no buffer: it is short, and has arrived as a whole.
     fn has_short(&self, frame: &Incomplete) -> bool {
         let has_begun = !frame.is_whole || frame.filled > 0;
-        !has_begun && frame.left <= MOST_SHORT && self.window.frame(frame.left as usize).is_some()
+        let is_there = || self.window.frame(frame.left as usize).is_some();
+        // A control frame is a header alone.
+        !has_begun && (frame.left == 0 || frame.left <= MOST_SHORT && is_there())
     }
 
     /// Passes a short frame in the window to the connection, which copies it.
@@ -317,6 +380,68 @@ impl Reader {
         self.window.skip(frame.left as usize);
         self.have = 0;
         Ok(())
+    }
+
+    /// Receives the payload of a frame, in its packet or into a buffer.
+    fn payload(
+        &mut self,
+        frame: &mut Incomplete,
+        socket: &impl TcpSource,
+        memory: ReadMemory<'_>,
+    ) -> Result<(), ReadStop> {
+        if self.part.is_some() {
+            return Ok(());
+        }
+        let good = TakeLimits {
+            least: LEAST_IN_PACKET,
+            most: frame.left,
+            any_share: false,
+        };
+        let may_stay = frame.is_long && frame.left >= good.least;
+        if may_stay && self.take_part(frame, socket, memory, good) {
+            return Ok(());
+        }
+        match self.fill(frame, socket, memory) {
+            // A message that has packets would wait for a buffer, and hold them meanwhile. Its list
+            // has room for parts of this length.
+            Err(ReadStop::NoMemory) if self.has_parts => {
+                let any = TakeLimits {
+                    least: LEAST_IN_PACKET.min(frame.left),
+                    any_share: true,
+                    ..good
+                };
+                match self.take_part(frame, socket, memory, any) {
+                    true => Ok(()),
+                    false => Err(ReadStop::NoMemory),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Takes payload in its packet, if that is possible at the start of a frame. Returns `true` if
+    /// it was.
+    fn take_part(
+        &mut self,
+        frame: &mut Incomplete,
+        socket: &impl TcpSource,
+        memory: ReadMemory<'_>,
+        limits: TakeLimits,
+    ) -> bool {
+        let has_begun = frame.filled > 0 || self.window.unused() > 0;
+        if has_begun || limits.least == 0 {
+            return false;
+        }
+        let Some(part) = socket.take(limits, memory.packets) else {
+            return false;
+        };
+        frame.filled = Header::LEN.saturating_add(part.len());
+        self.parts = self.parts.wrapping_add(1);
+        self.part = Some(part);
+        self.has_parts = true;
+        // Another frame may need it meanwhile.
+        self.buf = None;
+        true
     }
 
     /// Fills the buffer of a frame with its header and payload.
@@ -353,7 +478,7 @@ impl Reader {
         let bytes = self.buf.as_mut().ok_or(ReadStop::End)?.bytes_mut();
         while frame.filled < len {
             let rest = bytes.get_mut(frame.filled..len).ok_or(ReadStop::End)?;
-            let count = self.window.read(socket, rest)?;
+            let count = self.window.read(socket, rest, frame.is_long)?;
             frame.filled = frame.filled.saturating_add(count);
         }
         Ok(())

@@ -169,12 +169,13 @@ impl Tcp {
         connection: &Connection,
         context: Context,
     ) -> ReadMemory<'_> {
+        let (has_limit, most) = (self.has_limit(connection), self.most_memory());
         ReadMemory {
             pools: self.memory(),
+            // A packet may take twice what the limit allows for.
+            packets: if has_limit { 0 } else { most / 2 },
             context,
-            limit: self
-                .has_limit(connection)
-                .then(|| PartialLimit::of_pool(self.most_memory())),
+            limit: has_limit.then(|| PartialLimit::of_pool(most)),
         }
     }
 

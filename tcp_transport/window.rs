@@ -10,7 +10,10 @@ use crate::{
         TcpRead,
         TcpSource, //
     },
-    proto::wire::Header, //
+    proto::{
+        tcp_stream,
+        wire::Header, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -99,7 +102,32 @@ impl Window {
         self.at = self.at.saturating_add(len);
     }
 
-    /// Reads up to the length of `to`, which is not 0. Returns the number of bytes.
+    /// Reads until the frame is there whose header was read last, with `len` bytes of payload. They
+    /// fit. Leaves it to the caller if bytes are in front of that header, or without memory.
+    pub(super) fn complete(
+        &mut self,
+        socket: &impl TcpSource,
+        header: &tcp_stream::HeaderBytes,
+        len: usize,
+    ) -> Result<(), ReadStop> {
+        if self.end == 0 {
+            // The header was read alone.
+            let Some(front) = self.bytes.first_chunk_mut() else {
+                return Ok(());
+            };
+            *front = *header;
+            (self.at, self.end) = (Header::LEN, Header::LEN);
+        }
+        while self.at == Header::LEN && self.frame(len).is_none() {
+            let behind = self.bytes.get_mut(self.end..).unwrap_or(&mut []);
+            let count = receive(socket, behind)?;
+            self.end = self.end.saturating_add(count);
+        }
+        Ok(())
+    }
+
+    /// Reads up to the length of `to`, which is not 0. Takes no more from the socket if `exactly`
+    /// is set. Returns the number of bytes.
     ///
     /// # Errors
     ///
@@ -109,10 +137,11 @@ impl Window {
         &mut self,
         socket: &impl TcpSource,
         to: &mut [u8],
+        exactly: bool,
     ) -> Result<usize, ReadStop> {
         if self.at >= self.end {
             (self.at, self.end) = (0, 0);
-            if to.len() >= DIRECT || self.bytes.is_empty() {
+            if exactly || to.len() >= DIRECT || self.bytes.is_empty() {
                 return receive(socket, to);
             }
             self.end = receive(socket, &mut self.bytes)?;

@@ -12,6 +12,7 @@ mod local;
 mod msghdr;
 mod netns;
 mod notify;
+pub(crate) mod packet;
 mod sock;
 #[cfg(CONFIG_RDS_RUST_TCP)]
 pub(crate) mod tcp;

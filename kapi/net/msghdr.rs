@@ -7,7 +7,10 @@
 //!
 //! C header: [`include/linux/socket.h`](srctree/include/linux/socket.h)
 
-use super::SockAddr;
+use super::{
+    packet::PacketPart,
+    SockAddr, //
+};
 use crate::{
     bindings,
     kapi::{
@@ -274,6 +277,19 @@ impl<'a> RecvMsg<'a> {
         } else {
             Err(EFAULT)
         }
+    }
+
+    /// Copies the first `len` bytes of a part of a packet to the program, which has room for them.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the program's memory cannot be written.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn copy_from_packet(&mut self, part: &PacketPart, len: usize) -> Result {
+        part.copy_to(self.msg, len)
     }
 
     /// Returns `true` if there is room for a control message with `len` bytes of data.

@@ -17,6 +17,10 @@
 //! A socket does not keep its namespace from ending. That end waits until the socket is dropped.
 
 use super::{
+    packet::{
+        PacketPart,
+        TakeLimits, //
+    },
     tcp_events::{
         AnyHook,
         Hook,
@@ -531,6 +535,15 @@ impl TcpSource for TcpSocket {
     /// Receives bytes, up to the length of `to`, which is not 0. May sleep.
     fn recv(&self, to: &mut [u8]) -> TcpRead {
         self.receive(to, false)
+    }
+
+    /// Takes bytes like [`LockedSocket`](super::tcp_events::LockedSocket). May sleep.
+    fn take(&self, limits: TakeLimits, held: usize) -> Option<PacketPart> {
+        let request = limits.raw(held)?;
+        // SAFETY: By the type invariants the socket is alive.
+        let part = unsafe { bindings::rds_rust_skb_take(self.raw.as_ptr(), &request) };
+        // SAFETY: Just returned.
+        unsafe { PacketPart::from_raw(part) }
     }
 }
 

@@ -7,6 +7,10 @@
 //! Ownership: a hook keeps the receiver of the events, and the socket keeps its hook. No event
 //! returns an error.
 
+use super::packet::{
+    PacketPart,
+    TakeLimits, //
+};
 use crate::bindings;
 use core::{
     marker::PhantomData,
@@ -45,6 +49,10 @@ pub(crate) trait TcpEvents: Send + Sync + 'static {
 pub(crate) trait TcpSource {
     /// Receives bytes, up to the length of `to`, which is not 0.
     fn recv(&self, to: &mut [u8]) -> TcpRead;
+
+    /// Takes the next bytes without a copy, if all parts together hold at most `held` bytes
+    /// then. Returns `None` if they are to be copied, or none have arrived.
+    fn take(&self, limits: TakeLimits, held: usize) -> Option<PacketPart>;
 }
 
 /// A socket that the stack has locked for an event.
@@ -76,6 +84,14 @@ impl TcpSource for LockedSocket<'_> {
             Ok(got) if got > 0 => TcpRead::Bytes(got),
             _ => TcpRead::Nothing,
         }
+    }
+
+    fn take(&self, limits: TakeLimits, held: usize) -> Option<PacketPart> {
+        let request = limits.raw(held)?;
+        // SAFETY: By the type invariants the socket is alive and locked.
+        let part = unsafe { bindings::rds_rust_skb_take_locked(self.raw.as_ptr(), &request) };
+        // SAFETY: Just returned.
+        unsafe { PacketPart::from_raw(part) }
     }
 }
 

@@ -8,6 +8,7 @@ use kernel::prelude::*;
 mod suite {
     use crate::{
         kapi::net::{
+            packet::TakeLimits,
             tcp::{
                 TcpAddr,
                 TcpSocket,
@@ -53,6 +54,92 @@ mod suite {
         assert_eq!(&to[..8], b"headrest");
         assert_eq!(ends.right.recv(&mut to), TcpRead::Nothing);
         assert!(ends.right_events.readable.load(Relaxed) > 0);
+        Ok(())
+    }
+
+    const PART: usize = 16 << 10;
+
+    /// Limits that permit parts of a few bytes, and any share of their packet.
+    fn limits(most: usize) -> TakeLimits {
+        TakeLimits {
+            least: 1,
+            most: most as u32,
+            any_share: true,
+        }
+    }
+
+    #[test]
+    fn bytes_stay_in_their_packets() -> Result {
+        let ends = connected()?;
+        let mut sent = KVec::new();
+        for index in 0..PART {
+            sent.push((index % 251) as u8, GFP_KERNEL)?;
+        }
+        assert_eq!(send(&ends.left, &[b"head", &sent])?, 4 + PART);
+        let mut to = [0; 4];
+        ends.right_events
+            .until(|| bytes(ends.right.recv(&mut to)))?;
+        let mut parts = KVec::new();
+        let mut left = PART - 1;
+        while left > 0 {
+            let part = ends
+                .right_events
+                .until(|| ends.right.take(limits(left), usize::MAX))?;
+            left -= part.len();
+            parts.push(part, GFP_KERNEL)?;
+        }
+        let rest = ends
+            .right_events
+            .until(|| bytes(ends.right.recv(&mut to)))?;
+        assert_eq!((rest, to[0]), (1, sent[PART - 1]));
+        // They outlive their socket. Bytes that are not there cannot be read.
+        drop(ends);
+        let mut copy = KVVec::new();
+        let mut beyond = true;
+        for part in &parts {
+            assert!(part.true_size() >= part.len());
+            part.append_to(&mut copy, 0, 1)?;
+            part.append_to(&mut copy, 1, part.len() - 1)?;
+            beyond &= part.append_to(&mut copy, 1, part.len()).is_err();
+        }
+        assert_eq!(copy[..], sent[..PART - 1]);
+        assert!(beyond);
+        Ok(())
+    }
+
+    #[test]
+    fn few_bytes_are_to_be_copied() -> Result {
+        let ends = connected()?;
+        let sent = KVec::from_elem(7u8, PART, GFP_KERNEL)?;
+        assert_eq!(send(&ends.left, &[&sent[..64]])?, 64);
+        let mut to = [0; 64];
+        ends.right_events
+            .until(|| bytes(ends.right.peek(&mut to)).filter(|count| *count == 64))?;
+        // Their packet has more than twice the memory.
+        let good = TakeLimits {
+            any_share: false,
+            ..limits(64)
+        };
+        let short = ends.right.take(good, usize::MAX);
+        let half = ends.right.take(limits(32), usize::MAX);
+        assert_eq!(half.map(|part| part.len()), Some(32));
+        assert_eq!(ends.right.recv(&mut to), TcpRead::Bytes(32));
+        assert_eq!(send(&ends.left, &[&sent])?, PART);
+        ends.right_events
+            .until(|| bytes(ends.right.peek(&mut to)))?;
+        let many = TakeLimits {
+            least: 2 * PART as u32,
+            ..limits(PART)
+        };
+        let found = [
+            ends.right.take(limits(PART), 5),
+            ends.right.take(limits(PART), 0),
+            ends.right.take(many, usize::MAX),
+        ];
+        let first = ends.right.take(limits(PART), usize::MAX);
+        let held = first.as_ref().map_or(0, |part| part.true_size());
+        assert!(short.is_none() && found.iter().all(Option::is_none));
+        assert!(held >= PART / 4);
         Ok(())
     }
 

@@ -76,6 +76,7 @@ mod suite {
     ) -> Result {
         let memory = ReadMemory {
             pools: bench.wire.unmapped.pools(),
+            packets: 0,
             context: Context::MaySleep,
             limit,
         };
@@ -115,6 +116,54 @@ mod suite {
         assert_eq!((has_room, limited, in_parts), (true, Ok(()), true));
         assert_eq!(known, Ok(()));
         assert_eq!((full, free), ([false, true], true));
+        Ok(())
+    }
+
+    /// Messages are long, so that some of their packets have little memory besides.
+    #[test]
+    fn long_payload_stays_in_packets_if_its_memory_may() -> Result {
+        const LEN: usize = 1 << 20;
+        let bench = Bench::new(0)?;
+        let connection = bench.connect()?;
+        let payload = KVVec::from_elem(7u8, LEN, GFP_KERNEL)?;
+        let mut found = KVec::new();
+        for (packets, sequence) in [usize::MAX, 0].into_iter().zip(1..) {
+            let (ends, counters) = (connected()?, TcpCounters::new()?);
+            let mut reader = Reader::new(PartialBudget::new()?.charge());
+            let memory = ReadMemory {
+                pools: bench.wire.unmapped.pools(),
+                packets,
+                context: Context::MaySleep,
+                limit: None,
+            };
+            let before = bench.counted("recv_drop_no_sock");
+            send(&ends.left, &[&header(sequence, LEN as u32)])?;
+            let mut sent = 0;
+            let arrives = ends.right_events.until(|| {
+                sent += send(&ends.left, &[&payload[sent..]]).unwrap_or(0);
+                reader.run(&ends.right, &connection, memory, &counters, 256);
+                (bench.counted("recv_drop_no_sock") > before).then_some(())
+            });
+            let mut stays = false;
+            counters.for_each(&mut |name, count| stays |= name == "tcp_rx_in_packets" && count > 0);
+            found.push((arrives.is_ok(), stays), GFP_KERNEL)?;
+        }
+        drop(bench);
+        assert_eq!(found[..], [(true, true), (true, false)]);
+        Ok(())
+    }
+
+    #[test]
+    fn strangers_keep_no_packets() -> Result {
+        let bench = Bench::new(0)?;
+        let tcp = transport(&bench)?;
+        let packets = |of: &Connection| tcp.memory_to_read(of, Context::MaySleep).packets;
+        let stranger = bench
+            .connect_for(Some(UserId::PEERS))
+            .map(|it| packets(&it));
+        let known = bench.connect_as_lower().map(|it| packets(&it) > 0);
+        drop(bench);
+        assert_eq!((stranger, known), (Ok(0), Ok(true)));
         Ok(())
     }
 

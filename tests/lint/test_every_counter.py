@@ -42,7 +42,7 @@ def counting():
 
 def test_found():
     assert len(COUNTERS) == len(re.findall(r" => \"", STATS)) > 100
-    assert len(POOLS) == 7 and len(TCP) == 16 and len(DEVICES) == 1
+    assert len(POOLS) == 7 and len(TCP) == 17 and len(DEVICES) == 1
 
 
 def test_each_counts_in_a_test():

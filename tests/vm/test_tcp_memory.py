@@ -123,14 +123,14 @@ def test_a_teardown_finds_no_memory(pair, guest, tcp):
 
 @pytest.mark.pairs("rust-rust")
 def test_incomplete_messages_return_their_buffers(pair, guest, tcp):
-    """Peers begin messages that need more than a pool has together, and do not end them. A
-    connection that finds no buffer for the rest of its message is given up."""
+    """Peers begin messages that need more than a pool and the packets may have together, and do not
+    end them. A connection that finds no memory for the rest of its message is given up."""
     tcp(1)
     a, b = pair
     a.forget("tcp=1", "pool_limit_mib=2")
     # The peer is a program, and so is each host.
     b.forget()
-    node, hosts = "10.61.0.200", [f"10.61.0.{x}" for x in (50, 51, 52)]
+    node, hosts = "10.61.0.200", [f"10.61.0.{x}" for x in (50, 51, 52, 53)]
     for machine, addresses in ((a, [node]), (b, hosts)):
         for address in addresses:
             machine.run(f"ip addr add {address}/24 dev {machine.netdevs[WIRE]}")

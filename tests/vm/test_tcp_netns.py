@@ -10,7 +10,7 @@ import socket
 
 import pytest
 from probes import TRACING, Probes
-from traffic import RDS_TCP_PORT, Streams, counters, exchange, messages, ping, wait_for, wait_until
+from traffic import RDS_TCP_PORT, Streams, counters, exchange, messages, ping, ports, wait_for, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
@@ -139,6 +139,36 @@ def test_streams(spaces, tools, flavor, version):
     if version == 6:
         ends = [(left, "fd80::1"), (right, "fd80::2")]
     exchange(tools, *ends, count=messages(flavor, 400), sockets=4)
+
+
+@pytest.mark.parametrize("segment", (0, 100))
+def test_unread_long_messages(spaces, guest, segment):
+    """Payload stays in the packets in which it arrived until it is read, if it has at least half of
+    their memory. The payload of short segments is copied. So the reader is charged for all that his
+    messages hold."""
+    count, size = (5, 60001) if segment else (12, 200001)
+    (left, host), (right, peer) = spaces.pair()
+    if segment:
+        # TCP may send several of them together, but not more than this.
+        left.run(f"ip link set v-left gso_max_segs 1 mtu {segment + 40}")
+    port = ports()
+    reading = right.start(["python3", guest / "tcp_long.py", "read", peer, port, count, size])
+    reading.expect("^ready$")
+    before = counters(right, guest)
+    sending = left.start(["python3", guest / "tcp_long.py", "send", host, peer, RDS_TCP_PORT, port, count, size,
+                          segment])
+    sending.expect("^sent$")
+    now = wait_for(right, guest, lambda now: now["recv_queued"] == before["recv_queued"] + count)
+    parts = now["tcp_rx_in_packets"] - before["tcp_rx_in_packets"]
+    reading.write("\n")
+    taken = int(reading.expect(r"^(\d+)$")[1])
+    reading.wait(120, check=True)
+    sending.write("\n")
+    sending.wait(60, check=True)
+    assert count * size < taken < 2 * count * size + count * 20000, taken
+    assert parts == 0 if segment else parts > 0, parts
+    # All of it is free again.
+    assert counters(right, guest)["recv_bytes_freed_fromsock"] - before["recv_bytes_freed_fromsock"] == taken
 
 
 def test_loop(spaces, tools, flavor):

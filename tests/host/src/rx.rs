@@ -171,6 +171,52 @@ fn fragments_of_any_agreed_size() {
     }
 }
 
+/// This node cuts a stream itself, and not always in the same way.
+#[test]
+fn pieces_of_a_stream_have_any_length() {
+    let header = data(1, 40000);
+    for lengths in [
+        &[40000][..],
+        &[1, 39999],
+        &[8192, 20000, 1, 11807],
+        &[39999, 1],
+    ] {
+        let mut rx = RecvState::new();
+        let mut offset = 0;
+        for len in lengths {
+            let last = offset + len == 40000;
+            assert_eq!(
+                rx.handle_of_stream(&header, *len as usize),
+                Ok(Step::Data {
+                    offset,
+                    len: *len,
+                    first: offset == 0,
+                    last,
+                    duplicate: false,
+                })
+            );
+            offset += len;
+        }
+        assert_eq!(rx.ack(), 1);
+    }
+    let mut rx = RecvState::new();
+    rx.handle_of_stream(&header, 30000).unwrap();
+    for (received, expected) in [(0, 1), (10001, 10000), (usize::MAX, 10000)] {
+        assert_eq!(
+            rx.handle_of_stream(&header, received),
+            Err(RxError::FragmentSize { expected, received })
+        );
+    }
+    let empty = data(2, 0);
+    assert_eq!(
+        RecvState::new().handle_of_stream(&empty, 1),
+        Err(RxError::FragmentSize {
+            expected: 0,
+            received: 1
+        })
+    );
+}
+
 #[test]
 fn nothing_but_acks_may_come_between_fragments() {
     let first = data(5, 8192);

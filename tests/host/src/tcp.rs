@@ -108,6 +108,13 @@ fn a_map_introduces_a_node_that_acknowledges() {
 }
 
 #[test]
+fn maps_differ_from_messages_of_their_length() {
+    let map = Header::congestion_update(0, 1, 0);
+    assert!(tcp_stream::is_map(&bytes(&map)));
+    assert!(!tcp_stream::is_map(&bytes(&header(1, CONG_MAP_BYTES))));
+}
+
+#[test]
 fn a_map_introduces_another_path() {
     for path in 0..8 {
         let map = Header::congestion_update(0, 9, path);

@@ -169,6 +169,7 @@ const ALL: &[(&str, Meaning, &str)] = &[
     ("tcp_grow_failed", Meaning::Event, "Attempts to get the memory to carry many messages that found none."),
     ("tcp_rx_starved_drop", Meaning::Drop, "Connections given up because of the memory to receive that an incomplete message held."),
     ("tcp_data_ready_deferred", Meaning::Event, "Events that bytes have arrived whose bytes the work of the socket receives."),
+    ("tcp_rx_in_packets", Meaning::Event, "Pieces of messages that stay in the packets in which they arrived until they are read."),
 ];
 
 /// Returns the meaning of a counter and the text about it; `None` if this kernel is not known.
