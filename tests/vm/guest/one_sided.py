@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""one_sided.py target|user HERE THERE [write|read BYTES]: operations in one direction, without
-messages.
+"""one_sided.py target HERE THERE SECONDS, or user HERE THERE write|read BYTES: operations in one
+direction, without messages.
 
-target: registers memory for the program at THERE, and sends it a message now and then.
+target: registers memory for the program at THERE, and sends it a message each SECONDS. While these
+arrive the other end does not ask for an answer, which would carry the acknowledgement.
 
 user: operates on that memory, BYTES at once and as fast as it can, without a message. It reads what
 arrives.
@@ -22,9 +23,6 @@ from rdma import DEST, READWRITE, SILENT, Memory
 
 PORT = 4015
 SIZE = 1 << 20
-# While these messages arrive the other end does not ask for an answer, which would carry the
-# acknowledgement.
-SECONDS = 0.25
 
 
 def input_ends(seconds):
@@ -32,10 +30,10 @@ def input_ends(seconds):
     return bool(ready) and not os.read(sys.stdin.fileno(), 100)
 
 
-def target(sock):
+def target(sock, seconds):
     cookie = Memory(sock, SIZE >> 12).register(0, SIZE)
     rdma.send(sock, b"here", (rdma.SOL_RDS, DEST, struct.pack("=Q", cookie)))
-    while not input_ends(SECONDS):
+    while not input_ends(seconds):
         rdma.send(sock, b"again")
 
 
@@ -64,4 +62,4 @@ if __name__ == "__main__":
     if role == "user":
         user(end, rest[0], int(rest[1]))
     else:
-        target(end)
+        target(end, float(rest[0]))
