@@ -261,6 +261,28 @@ symbol dir;
  }
 
 @ depends on access @
+expression mr, iova, addr, length, dir;
+@@
+ rxe_mr_copy(...)
+ {
+	<...
+-	rxe_mr_copy_xarray(mr, iova, addr, length, dir)
++	rxe_strict_copy(mr, iova, addr, length, dir, rxe_mr_copy_xarray)
+	...>
+ }
+
+@ depends on access @
+expression mr;
+@@
+ rxe_invalidate_mr(...)
+ {
+	<...
+-	mr->state = RXE_MR_STATE_FREE;
++	rxe_strict_region_ends(mr);
+	...>
+ }
+
+@ depends on access @
 identifier mr, info;
 expression index, page_offset, found;
 @@

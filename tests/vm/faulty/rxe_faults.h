@@ -64,6 +64,11 @@ int rxe_strict_access(struct ib_device *device, u64 address, unsigned int size, 
 /* Notes the address of a page of a region, and checks an access at an offset in it. */
 void rxe_strict_region(struct rxe_mr *mr, u32 index, u64 address);
 int rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size, bool writes);
+/* Copies by `copy`, unless the region is invalidated, and makes the end of it wait for that. */
+int rxe_strict_copy(struct rxe_mr *mr, u64 iova, void *addr, unsigned int length, enum rxe_mr_copy_dir dir,
+		    int (*copy)(struct rxe_mr *mr, u64 iova, void *addr, unsigned int length,
+				enum rxe_mr_copy_dir dir));
+void rxe_strict_region_ends(struct rxe_mr *mr);
 void rxe_strict_init(struct dentry *folder);
 void rxe_strict_exit(void);
 

@@ -232,6 +232,37 @@ int rxe_strict_region_access(struct rxe_mr *mr, u32 index, u32 offset, u32 size,
 	return -EFAULT;
 }
 
+/*
+ * An adapter reports the end of a region when all accesses to it have ended. Soft-RoCE looks at the
+ * state of a region before it handles a packet, and may access it for that packet afterwards.
+ */
+static DEFINE_RWLOCK(accesses_lock);
+
+int rxe_strict_copy(struct rxe_mr *mr, u64 iova, void *addr, unsigned int length, enum rxe_mr_copy_dir dir,
+		    int (*copy)(struct rxe_mr *mr, u64 iova, void *addr, unsigned int length,
+				enum rxe_mr_copy_dir dir))
+{
+	unsigned long flags;
+	int err = -EFAULT;
+
+	if (!is_checked_region(mr))
+		return copy(mr, iova, addr, length, dir);
+	read_lock_irqsave(&accesses_lock, flags);
+	if (mr->state == RXE_MR_STATE_VALID)
+		err = copy(mr, iova, addr, length, dir);
+	read_unlock_irqrestore(&accesses_lock, flags);
+	return err;
+}
+
+void rxe_strict_region_ends(struct rxe_mr *mr)
+{
+	unsigned long flags;
+
+	write_lock_irqsave(&accesses_lock, flags);
+	mr->state = RXE_MR_STATE_FREE;
+	write_unlock_irqrestore(&accesses_lock, flags);
+}
+
 /* Tracepoints. They are called after what they report. */
 
 static void map_phys(void *data, struct device *dev, phys_addr_t phys, dma_addr_t address, size_t size,
