@@ -2,10 +2,10 @@
 
 //! Network namespaces: the node of each, and its teardown.
 //!
-//! RDMA devices belong to the initial namespace, whose node the module makes when it is loaded.
-//! Any user can make other namespaces. Each has its settings from its beginning. With TCP one of
-//! root has its node and its listener from then on, too, all others from their first socket on. All
-//! of them together have limits.
+//! The module makes the node of the initial namespace when it is loaded. Any user can make other
+//! namespaces. Each has its settings from its beginning. With TCP one of root has its node and its
+//! listener from then on, too, all others from their first socket on. RDMA serves those of root
+//! while they have sockets for it, see `ib_transport/netns.rs`. All of them together have limits.
 
 #![deny(unsafe_code)]
 
@@ -21,7 +21,10 @@ use crate::{
         SocketBudget,
         Transports, //
     },
-    ib_transport::Rdma,
+    ib_transport::{
+        Rdma,
+        RdmaService, //
+    },
     kapi::{
         errno::Errno,
         net::{
@@ -95,6 +98,8 @@ pub(crate) struct Common {
 /// The part of a namespace that its first socket makes. Fields are dropped in this order: callers
 /// before what they call.
 struct Active {
+    /// `None` in namespaces of users.
+    _rdma: Option<RdmaService>,
     tcp: Option<Arc<Tcp>>,
     /// `None` without TCP, if there was no memory, or if other software listens on the port.
     listener: Option<TcpListener>,
@@ -198,7 +203,15 @@ impl Namespace {
     fn activate(&self, others: &Others) -> Result<Active> {
         let common = &others.common;
         let loopback = Transports::new().with(common.loopback.clone());
-        let mut transports = common.rdma.without(loopback);
+        // Connections over RDMA are not charged to users, and only root gives devices away.
+        let rdma = match self.net.owner() {
+            None => Some(common.rdma.serve(self.net.clone())?),
+            Some(_) => None,
+        };
+        let mut transports = match &rdma {
+            Some(rdma) => rdma.with(loopback),
+            None => common.rdma.without(loopback),
+        };
         let tcp = match (&common.tcp, &self.tcp_tunables) {
             (Some(shared), Some(tunables)) => {
                 Some(Tcp::new(shared, self.net.clone(), tunables.clone())?)
@@ -218,6 +231,7 @@ impl Namespace {
             common.idle_timeouts,
         )?;
         Ok(Active {
+            _rdma: rdma,
             tcp,
             listener: None,
             connections: Connections(node),

@@ -173,7 +173,7 @@ struct InitNamespace {
 }
 
 impl InitNamespace {
-    /// Creates the object of the initial namespace, to which RDMA devices belong.
+    /// Creates the object of the initial namespace.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl kernel::Module for RdsModule {
             }
             _ => None,
         };
-        let rdma = Arc::new(Rdma::new(pool_shared)?, GFP_KERNEL)?;
+        let rdma = Arc::new(Rdma::new(&net, pool_shared)?, GFP_KERNEL)?;
         let common = Common {
             shared: SharedState::new(queue, total_memory() as u64)?,
             loopback: Arc::new(Loop, GFP_KERNEL)?,

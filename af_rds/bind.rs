@@ -267,10 +267,22 @@ pub(super) fn bind(sk: &Sock<Socket>, addr: &[u8]) -> Result {
     let key = BindKey { addr, port, scope };
     let result = match transport_of(sk, addr, scope, loopback) {
         Ok(_) if port == PROBE_PORT => Err(BindError::Reserved),
-        Ok(transport) => match binds.bind(sk, key, binds.address(addr), transport) {
-            Err(BindError::InUse) if any_port => search_port(sk, key, transport),
-            result => result,
-        },
+        Ok(transport) => {
+            // RDMA serves other namespaces only as long as sockets use it there.
+            let counted = !sk.net.is_init();
+            if counted {
+                sk.node.begin_use(transport);
+            }
+            match binds.bind(sk, key, binds.address(addr), transport) {
+                Err(BindError::InUse) if any_port => search_port(sk, key, transport),
+                result => result,
+            }
+            .inspect_err(|_| {
+                if counted {
+                    sk.node.end_use(transport);
+                }
+            })
+        }
         // The error of a bound socket has priority over those of the new address.
         Err(_) if sk.bound().is_some() => return Err(EINVAL),
         Err(error) => return Err(error),

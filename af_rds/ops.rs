@@ -88,6 +88,9 @@ impl Protocol for Socket {
             sk.node.cancel_sends(sk, bound, likely);
         }
         drop(last);
+        if let Some(bound) = sk.bound().filter(|_| !sk.net.is_init()) {
+            sk.node.end_use(bound.transport);
+        }
     }
 
     #[inline]

@@ -111,6 +111,7 @@ static size_t put_addrs_v6(struct rds_local_addr *out, size_t room, struct net_d
 
 /**
  * rds_rust_local_addrs() - list the addresses of network devices
+ * @net: network namespace
  * @out: array for the addresses
  * @room: size of the array
  *
@@ -118,13 +119,13 @@ static size_t put_addrs_v6(struct rds_local_addr *out, size_t room, struct net_d
  *
  * Return: the number of addresses.
  */
-size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room)
+size_t rds_rust_local_addrs(struct net *net, struct rds_local_addr *out, size_t room)
 {
 	struct net_device *dev;
 	size_t count = 0;
 
 	rcu_read_lock();
-	for_each_netdev_rcu(&init_net, dev) {
+	for_each_netdev_rcu(net, dev) {
 		if (dev->flags & IFF_LOOPBACK)
 			continue;
 		count += put_addrs_v4(out + count, room - count, dev);
@@ -149,15 +150,6 @@ bool rds_rust_is_broadcast(struct net *net, const u8 addr[4])
 	return inet_addr_type(net, wanted) == RTN_BROADCAST;
 }
 
-int rds_rust_register_netdev_notifier(struct notifier_block *block)
-{
-	return register_netdevice_notifier_net(&init_net, block);
-}
-
-void rds_rust_unregister_netdev_notifier(struct notifier_block *block)
-{
-	unregister_netdevice_notifier_net(&init_net, block);
-}
 
 int rds_rust_register_inet6addr_notifier(struct notifier_block *block)
 {
@@ -170,16 +162,16 @@ void rds_rust_unregister_inet6addr_notifier(struct notifier_block *block)
 		unregister_inet6addr_notifier(block);
 }
 
-bool rds_rust_ifa_is_init(const void *ifa)
+bool rds_rust_ifa_is_of(const void *ifa, const struct net *net)
 {
 	const struct in_ifaddr *address = ifa;
 
-	return net_eq(dev_net(address->ifa_dev->dev), &init_net);
+	return net_eq(dev_net(address->ifa_dev->dev), net);
 }
 
-bool rds_rust_ifa6_is_init(const void *ifa)
+bool rds_rust_ifa6_is_of(const void *ifa, const struct net *net)
 {
 	const struct inet6_ifaddr *address = ifa;
 
-	return net_eq(dev_net(address->idev->dev), &init_net);
+	return net_eq(dev_net(address->idev->dev), net);
 }

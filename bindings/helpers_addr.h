@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* C functions for the addresses of this host. All use the initial network namespace. */
+/* C functions for the addresses of this host. */
 #ifndef RDS_RUST_HELPERS_ADDR_H
 #define RDS_RUST_HELPERS_ADDR_H
 
@@ -25,15 +25,13 @@ enum rds_locality {
 
 enum rds_locality rds_rust_locality_v4(struct net *net, const u8 addr[4]);
 enum rds_locality rds_rust_locality_v6(struct net *net, const u8 addr[16], u32 scope);
-size_t rds_rust_local_addrs(struct rds_local_addr *out, size_t room);
+size_t rds_rust_local_addrs(struct net *net, struct rds_local_addr *out, size_t room);
 
 bool rds_rust_is_broadcast(struct net *net, const u8 addr[4]);
 
-int rds_rust_register_netdev_notifier(struct notifier_block *block);
-void rds_rust_unregister_netdev_notifier(struct notifier_block *block);
 int rds_rust_register_inet6addr_notifier(struct notifier_block *block);
 void rds_rust_unregister_inet6addr_notifier(struct notifier_block *block);
-bool rds_rust_ifa_is_init(const void *ifa);
-bool rds_rust_ifa6_is_init(const void *ifa);
+bool rds_rust_ifa_is_of(const void *ifa, const struct net *net);
+bool rds_rust_ifa6_is_of(const void *ifa, const struct net *net);
 
 #endif

@@ -11,13 +11,38 @@
 #include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
+#include <net/net_namespace.h>
 #include "helpers_addr.h"
 #include "helpers_fault.h"
 #include "helpers_rdma.h"
 
-struct rdma_cm_id *rds_rust_rdma_create_id(rdma_cm_event_handler handler, void *context)
+/**
+ * rds_rust_rdma_create_id() - create a CM id in a network namespace
+ * @net: the namespace, which may be ending
+ * @handler: event handler
+ * @context: its context
+ *
+ * The namespace does not end as long as the CM id exists. Outside of the initial one the CM id
+ * does not use iWARP. Drivers of iWARP make their TCP sockets in the namespace of the calling task.
+ * So a second listener on all addresses fails there, and with it the addition of the device.
+ *
+ * Return: the CM id, or an ERR_PTR(): -ENODEV if the namespace ends.
+ */
+struct rdma_cm_id *rds_rust_rdma_create_id(struct net *net, rdma_cm_event_handler handler,
+					   void *context)
 {
-	return rdma_create_id(&init_net, handler, context, RDMA_PS_TCP, IB_QPT_RC);
+	struct rdma_cm_id *id;
+
+	if (!maybe_get_net(net))
+		return ERR_PTR(-ENODEV);
+	id = rdma_create_id(net, handler, context, RDMA_PS_TCP, IB_QPT_RC);
+	put_net(net);
+	if (!IS_ERR(id) && !net_eq(net, &init_net) &&
+	    WARN_ON_ONCE(rdma_restrict_node_type(id, RDMA_NODE_IB_CA))) {
+		rdma_destroy_id(id);
+		return ERR_PTR(-EINVAL);
+	}
+	return id;
 }
 
 void *rds_rust_rdma_context(const struct rdma_cm_id *id)
@@ -78,9 +103,60 @@ void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 		id->route.path_rec->sl = level;
 }
 
+/*
+ * Returns true if the network device of a port is in a network namespace. Soft-RoCE receives only in
+ * the namespace of its network device. Its management queue pair belongs to that namespace alone,
+ * which may lose it.
+ */
+static bool has_netdev_in(struct ib_device *device, u32 port, const struct net *net)
+{
+	struct net_device *dev = ib_device_get_netdev(device, port);
+	bool is_of_net = dev && net_eq(dev_net(dev), net);
+
+	dev_put(dev);
+	return is_of_net;
+}
+
+/*
+ * Returns true if a device serves the network namespace of a CM id that is bound to one of its
+ * ports. Containers have any addresses in namespaces of their own. The CM compares only those if
+ * their network device is of another type than the port's. So on RoCE the entry of the GID table
+ * must have a network device of the namespace. On InfiniBand the device must belong to the
+ * namespace.
+ */
+static bool serves(const struct rdma_cm_id *id, struct ib_device *device)
+{
+	const struct ib_gid_attr *bound = id->route.addr.dev_addr.sgid_attr;
+	const struct net *net = id->route.addr.dev_addr.net;
+	const struct net_device *dev;
+	bool is_of_net;
+
+	if (net_eq(net, &init_net))
+		return true;
+	if (!rdma_protocol_roce(device, id->port_num))
+		return net_eq(read_pnet(&device->coredev.rdma_net), net);
+	if (ib_uses_virt_dma(device) && !has_netdev_in(device, id->port_num, net))
+		return false;
+	if (!bound)
+		return false;
+	rcu_read_lock();
+	dev = rcu_dereference(bound->ndev);
+	is_of_net = dev && net_eq(dev_net(dev), net);
+	rcu_read_unlock();
+	return is_of_net;
+}
+
+/**
+ * rds_rust_rdma_device() - return the device of a CM id
+ * @id: the CM id
+ *
+ * Return: the device, or NULL if there is none, or it does not serve the namespace of @id.
+ */
 struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id)
 {
-	return READ_ONCE(id->device);
+	struct ib_device *device = READ_ONCE(id->device);
+
+	return device && serves(id, device) ? device : NULL;
 }
 
 /* Time limit for the interruptible waits of a task. */
@@ -139,15 +215,16 @@ static bool has_source(const struct rdma_cm_id *id)
 	const struct sockaddr_storage *src = &id->route.addr.src_addr;
 	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)src;
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)src;
+	struct net *net = id->route.addr.dev_addr.net;
 	enum rds_locality locality;
 	u32 scope = 0;
 
 	if (src->ss_family == AF_INET) {
-		locality = rds_rust_locality_v4(&init_net, (const u8 *)&v4->sin_addr);
+		locality = rds_rust_locality_v4(net, (const u8 *)&v4->sin_addr);
 	} else {
 		if (ipv6_addr_type(&v6->sin6_addr) & IPV6_ADDR_LINKLOCAL)
 			scope = v6->sin6_scope_id;
-		locality = rds_rust_locality_v6(&init_net, v6->sin6_addr.s6_addr, scope);
+		locality = rds_rust_locality_v6(net, v6->sin6_addr.s6_addr, scope);
 	}
 	if (locality == RDS_ADDR_ELSEWHERE)
 		return false;

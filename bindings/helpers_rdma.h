@@ -78,7 +78,8 @@ void rds_rust_ib_dma_sync_for_cpu(struct ib_device *device, u64 address, size_t 
 void rds_rust_ib_dma_sync_for_device(struct ib_device *device, u64 address, size_t size);
 
 /* connection manager */
-struct rdma_cm_id *rds_rust_rdma_create_id(rdma_cm_event_handler handler, void *context);
+struct rdma_cm_id *rds_rust_rdma_create_id(struct net *net, rdma_cm_event_handler handler,
+					   void *context);
 void *rds_rust_rdma_context(const struct rdma_cm_id *id);
 bool rds_rust_rdma_refuses_by_reset(const struct rdma_cm_id *id);
 void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);

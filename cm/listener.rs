@@ -21,7 +21,6 @@ use crate::{
     },
     kapi::{
         errno::Errno,
-        net::Net,
         print::pr_warn_ratelimited,
         rdma::{
             IbDevice,
@@ -80,7 +79,7 @@ pub(crate) trait RequestSink: Transport + Sized + 'static {
     /// # Context
     ///
     /// May sleep.
-    fn park(&self, request: IncomingRequest) -> bool;
+    fn park(this: &Arc<Self>, request: IncomingRequest) -> bool;
 
     /// Wraps a valid request for its connection. `agreed` is the content of the reply, `credit` the
     /// number of receives that the peer offers, and `hold` keeps the device of the request.
@@ -165,7 +164,7 @@ impl<T: RequestSink> Acceptor<T> {
             }
         }
         let key = ConnKey {
-            net: Net::init(),
+            net: self.node.net.id(),
             laddr,
             faddr,
             scope: if laddr.is_unicast_link_local() || faddr.is_unicast_link_local() {
@@ -187,7 +186,7 @@ impl<T: RequestSink> Acceptor<T> {
     fn accept(&self, request: IncomingRequest) -> Result<(), Refusal> {
         if !request.path_is_up() {
             // When a link comes up, packets arrive shortly before others can be sent.
-            let waits = self.transport.park(request);
+            let waits = T::park(&self.transport, request);
             return Err(if waits {
                 Refusal::Parked
             } else {
@@ -289,8 +288,15 @@ impl<T: RequestSink> Listeners<T> {
             GFP_KERNEL,
         )?;
         let listen = |addr: IpAddr, port| {
-            Listener::new(&SocketAddr::new(addr, port), BACKLOG, acceptor.clone())
-                .inspect_err(|error| log_listen_error(port, *error))
+            let addr = SocketAddr::new(addr, port);
+            Listener::new(&node.net, &addr, BACKLOG, acceptor.clone()).inspect_err(|error| {
+                // In another namespace that may fail again and again, so the caller logs it.
+                if node.net.id().is_init() {
+                    log_listen_error(port, *error);
+                }
+                let conn = trace::Conn::local(mapped(addr));
+                trace::error(&conn, "listen", error.to_errno());
+            })
         };
         Ok(Self {
             _v4: listen(Ipv4Addr::UNSPECIFIED.into(), PORT_V4)?,

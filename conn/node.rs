@@ -53,12 +53,14 @@ use crate::{
         NetState,
         Peer,
         SharedState,
-        Socket, //
+        Socket,
+        TransportId, //
     },
     stats::Counter,
     trace, //
 };
 use core::{
+    convert::Infallible,
     net::Ipv6Addr,
     ops::Deref, //
 };
@@ -541,6 +543,31 @@ impl Node {
             },
             |connection| each(&connection).then_some(()).ok_or(()),
         );
+    }
+
+    /// Notes that a socket is about to be bound to an address of a transport.
+    pub(crate) fn begin_use(self: &Arc<Self>, transport: TransportId) {
+        if let Some(transport) = self.transports.get(transport) {
+            transport.clone().begin_use(self);
+        }
+    }
+
+    /// Notes that such a socket was closed, or not bound.
+    pub(crate) fn end_use(&self, transport: TransportId) {
+        if let Some(transport) = self.transports.get(transport) {
+            transport.clone().end_use();
+        }
+    }
+
+    /// Closes all connections of a transport, which stay in the table. The caller ensures that none
+    /// of them gets another endpoint meanwhile.
+    pub(crate) fn suspend(&self, transport: TransportId) {
+        let Ok(()) = self.try_for_each::<Infallible>(|connection| {
+            if connection.key.transport == transport {
+                connection.suspend();
+            }
+            Ok(())
+        });
     }
 
     /// Ends all connections for good, and waits for nothing but their own work. The caller has

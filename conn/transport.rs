@@ -10,6 +10,7 @@ use super::{
     event_mask::EventMask,
     key::ConnKey,
     Connection,
+    Node,
     TxQueue, //
 };
 use crate::{
@@ -327,6 +328,20 @@ pub(crate) trait Transport: Send + Sync {
     ///
     /// May sleep, unless the answer is cached.
     fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool>;
+
+    /// Notes that a socket of the node is about to be bound to an address of this transport.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn begin_use(self: Arc<Self>, _node: &Arc<Node>) {}
+
+    /// Notes that such a socket was closed, or not bound.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn end_use(self: Arc<Self>) {}
 
     /// Returns the fragment size to propose to peers.
     ///

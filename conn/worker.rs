@@ -216,6 +216,20 @@ impl Connection {
         self.wake_worker();
     }
 
+    /// Ends the endpoint and rejects the request, if there are any. Later events may create others,
+    /// and earlier failures delay none of them. Sleeps.
+    pub(super) fn suspend(self: &Arc<Self>) {
+        let mut worker = self.path.worker.lock();
+        self.handle(&mut worker, Event::Stop);
+        worker.machine = Machine::new();
+        // Nothing of this node waits any more.
+        let _: bool = self.path.take_event(PathEvent::Wanted);
+        self.reject_request();
+        drop(worker);
+        // Events that came meanwhile may have found the worker busy.
+        self.wake_worker();
+    }
+
     /// Handles events until there are none.
     fn work(self: &Arc<Self>) {
         let mut worker = self.path.worker.lock();

@@ -26,11 +26,20 @@ pub(crate) struct RdmaListeners;
 /// No registrations.
 pub(crate) struct RdmaDevices;
 
+/// No service.
+pub(crate) struct RdmaService;
+
+impl RdmaService {
+    pub(crate) fn with(&self, transports: Transports) -> Transports {
+        transports
+    }
+}
+
 /// No transport.
 pub(crate) struct Rdma;
 
 impl Rdma {
-    pub(crate) fn new(_: PoolShared) -> Result<Self> {
+    pub(crate) fn new(_: &NetRef, _: PoolShared) -> Result<Self> {
         Ok(Self)
     }
 
@@ -40,6 +49,10 @@ impl Rdma {
 
     pub(crate) fn without(&self, transports: Transports) -> Transports {
         transports
+    }
+
+    pub(crate) fn serve(&self, _: NetRef) -> Result<RdmaService> {
+        Ok(RdmaService)
     }
 
     pub(crate) fn register(&self) -> Result<RdmaDevices> {

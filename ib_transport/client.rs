@@ -7,7 +7,7 @@
 
 use super::{
     device::Device,
-    ib::Ib, //
+    ib::IbShared, //
 };
 use crate::{
     cm::laddr::DeviceAddrs,
@@ -31,7 +31,7 @@ pub(crate) struct Member {
 /// Cell in which the callbacks find the registered client.
 static CELL: ClientCell = ClientCell::new();
 
-impl Ib {
+impl IbShared {
     /// Ends all use of a device to which no socket can be bound any more. Sleeps.
     fn end(&self, rdma: &IbDevice, device: &Arc<Device>) {
         self.forget(device);
@@ -39,7 +39,7 @@ impl Ib {
         // only some time after it reports that an id is gone, which may be too late.
         device.close();
         // Wait for CM ids that had no device yet when their creation began.
-        self.addrs.sections().synchronize();
+        self.owners.sections().synchronize();
         // Only users of the device and its work item destroy these, and both are gone.
         self.parking.clear(device.id);
         // `close` has waited for all queue pairs, so an error is a defect.
@@ -70,7 +70,7 @@ impl Ib {
     }
 }
 
-impl Client for Ib {
+impl Client for IbShared {
     const NAME: &'static CStr = c"rds_rust";
     type Data = Member;
 
@@ -86,14 +86,14 @@ impl Client for Ib {
         let device = Device::new(
             rdma,
             unmapped,
-            self.addrs.sections(),
+            self.owners.sections(),
             &self.pool_shared,
             &self.tunables,
             &self.parking,
         )?;
         self.devices.lock().push(device.clone(), GFP_ATOMIC)?;
         // Only now: a device that is found by an address must be on the list.
-        let addrs = self.addrs.add_device(rdma, device.endpoints.clone());
+        let addrs = self.owners.add_device(rdma, device.endpoints.clone());
         let member = addrs.and_then(|addrs| {
             let member = Member {
                 _addrs: addrs,

@@ -57,10 +57,7 @@ use crate::{
     },
     kapi::{
         errno::Errno,
-        net::{
-            is_broadcast,
-            IpBits, //
-        },
+        net::IpBits,
         rdma::{
             CmId,
             ConnParams,
@@ -134,13 +131,14 @@ impl IbEndpoint {
             return Err(ENODEV);
         }
         // It may be broadcast only since recently, or the peer may have claimed it as its own.
-        if is_broadcast(connection.key.faddr) {
+        if transport.net.is_broadcast(connection.key.faddr) {
             return Err(EINVAL);
         }
+        transport.check_open()?;
         let section = transport.section()?;
         let initial_device = transport.device_of_addr(&connection.key);
         let shared = EndpointShared::new(connection, transport.fragment, initial_device)?;
-        let id = CmId::new(shared.clone())?;
+        let id = CmId::new(&transport.net, shared.clone())?;
         let mut endpoint = KBox::new(
             Self {
                 qp: None,
@@ -198,9 +196,10 @@ impl IbEndpoint {
     ///
     /// May sleep.
     fn resolve_again(&mut self) -> Result {
+        self.transport.check_open()?;
         self.section = Some(self.transport.section()?);
         // A CM id resolves an address only once. The new id must have the device of the old one.
-        self.id = CmId::new(self.shared.clone())?;
+        self.id = CmId::new(&self.transport.net, self.shared.clone())?;
         self.ask_for_address()?;
         let device = self.id.device().ok_or(ENODEV)?;
         match &self.device {
@@ -316,10 +315,10 @@ impl Drop for IbEndpoint {
             let Some(DeviceUse { device, .. }) = &self.device else {
                 return;
             };
+            let budget = &self.transport.deferred;
             // If there is no memory, or too many ids wait, the id is destroyed at once.
-            if let Ok(parked) = DeferredCmId::connection(device.id, self.id.clone()) {
-                drop(self.transport.parking.park(parked));
-                device.service_later();
+            if let Ok(parked) = DeferredCmId::connection(device.id, budget, self.id.clone()) {
+                self.transport.park(device, parked);
             }
         }
     }
@@ -419,7 +418,7 @@ impl IncomingConnection {
 
     /// Defers the answer to the request until it can be sent, unless too many wait already.
     fn park(&self, request: IncomingRequest, connection: &Connection) {
-        let counter = if self.transport.park(request) {
+        let counter = if self.transport.park_request(request) {
             Counter::ConnRequestParked
         } else {
             Counter::ConnRejectBadRequest
@@ -435,9 +434,14 @@ impl Request for IncomingConnection {
 
     fn accept(&mut self, connection: &Arc<Connection>) -> Result<KBox<dyn Endpoint>> {
         let request = self.request.take().ok_or(ENODEV)?;
+        // First, because soft-RoCE cannot send a rejection then.
         if !request.path_is_up() {
             self.park(request, connection);
             return Err(Errno::NetDown.into());
+        }
+        if let Err(error) = self.transport.check_open() {
+            request.reject(Rejection::Other.data());
+            return Err(error);
         }
         let (responder_resources, initiator_depth) =
             (request.responder_resources(), request.initiator_depth());

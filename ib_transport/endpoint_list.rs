@@ -313,7 +313,10 @@ impl EndpointList {
 impl AddrUser for EndpointList {
     fn recheck(&self, addrs: &LocalAddrs) {
         self.for_each(
-            |_, user| Some(user.shared.clone()),
+            |_, user| {
+                let is_of = user.shared.connection.key.net == addrs.net();
+                is_of.then(|| user.shared.clone())
+            },
             |shared| shared.check_address(addrs, self.device),
         );
     }

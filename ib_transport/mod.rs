@@ -45,7 +45,8 @@
 //! | `ring_service` | Refill of receive rings |
 //! | `transmit` | The link of an endpoint: takes the frames that `conn/xmit.rs` builds |
 //! | `completions` | Handlers of completions and events of a queue pair |
-//! | `ib` | The devices of the transport |
+//! | `ib` | The devices of the transport, and the transport of a network namespace |
+//! | `netns` | Service of other network namespaces than the initial one |
 //! | `endpoint` | An attempt to connect, and the connection that it becomes |
 //! | `transport` | Interface to connections and sockets |
 //! | `client` | Devices that come and go |
@@ -65,6 +66,7 @@ mod ib;
 #[path = "../tests/kunit/ib_transport/mod.rs"]
 mod kunit;
 pub(crate) mod mr;
+mod netns;
 mod private;
 mod qp_context;
 mod quirks;
@@ -79,6 +81,7 @@ pub(crate) use rdma::{
     Rdma,
     RdmaDevices,
     RdmaFiles,
-    RdmaListeners, //
+    RdmaListeners,
+    RdmaService, //
 };
 pub(crate) use tunables::IbTunables;

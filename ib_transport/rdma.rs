@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA as a part of the module: its state and its registrations.
+//! RDMA as a part of the module: its state, its registrations, and its service of namespaces.
 //!
 //! A module without RDMA has `absent.rs` in place of this folder.
 
 use super::{
-    ib::Ib,
+    ib::{
+        Ib,
+        IbShared, //
+    },
+    netns::IbService,
     tunables::IbTunables, //
 };
 use crate::{
     cm::{
         laddr::{
             AddrEvents,
+            AddrOwners,
             LocalAddrs, //
         },
         Listeners, //
@@ -46,13 +51,25 @@ pub(crate) type RdmaListeners = Listeners<Ib>;
 /// The ways in which the kernel calls the transport. Fields are dropped in this order: callers
 /// before what they call.
 pub(crate) struct RdmaDevices {
-    _client: Pin<KBox<ClientRegistration<Ib>>>,
+    _client: Pin<KBox<ClientRegistration<IbShared>>>,
     _addr_events: AddrEvents,
     _faults: FaultInjection,
 }
 
-/// The transport, and the state that it uses.
+/// The service of a namespace of root other than the initial one. Dropping it ends the service for
+/// good, and sleeps. No socket of the namespace is left.
+pub(crate) struct RdmaService(IbService);
+
+impl RdmaService {
+    /// Adds the transport to those of the node of the namespace.
+    pub(crate) fn with(&self, transports: Transports) -> Transports {
+        transports.with(self.0 .0.clone())
+    }
+}
+
+/// State that all namespaces share, and the transport of the initial one.
 pub(crate) struct Rdma {
+    shared: Arc<IbShared>,
     ib: Arc<Ib>,
     addrs: Arc<LocalAddrs>,
     tunables: Arc<IbTunables>,
@@ -82,19 +99,22 @@ impl Rdma {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(pool_shared: PoolShared) -> Result<Self> {
-        let addrs = LocalAddrs::new(pool_shared.queue.clone())?;
+    pub(crate) fn new(net: &NetRef, pool_shared: PoolShared) -> Result<Self> {
+        let owners = AddrOwners::new()?;
+        let addrs = LocalAddrs::new(net.clone(), &owners, pool_shared.queue.clone())?;
         let tunables = IbTunables::new(pool_shared.most.clone(), params::rds_ib_retry_count());
         let tunables = Arc::new(tunables, GFP_KERNEL)?;
-        let ib = Ib::new(addrs.clone(), pool_shared, max_fragment(), tunables.clone())?;
+        let shared = IbShared::new(owners, pool_shared, max_fragment(), tunables.clone())?;
+        let ib = Ib::of_init(&shared, net.clone(), addrs.clone())?;
         Ok(Self {
+            shared,
             ib,
             addrs,
             tunables,
         })
     }
 
-    /// Adds the transport to those of a node.
+    /// Adds the transport to those of the initial namespace.
     pub(crate) fn with(&self, transports: Transports) -> Transports {
         transports.with(self.ib.clone())
     }
@@ -102,6 +122,19 @@ impl Rdma {
     /// Notes that a node does not have the transport.
     pub(crate) fn without(&self, transports: Transports) -> Transports {
         transports.without(self.ib.clone())
+    }
+
+    /// Creates the service of another namespace of root.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn serve(&self, net: NetRef) -> Result<RdmaService> {
+        Ok(RdmaService(IbService(Ib::of_other(&self.shared, net)?)))
     }
 
     /// Registers the transport for devices and addresses.
@@ -117,7 +150,7 @@ impl Rdma {
         let faults = FaultInjection::new();
         let addr_events = AddrEvents::new(&self.addrs)?;
         Ok(RdmaDevices {
-            _client: ClientRegistration::new(self.ib.clone())?,
+            _client: ClientRegistration::new(self.shared.clone())?,
             _addr_events: addr_events,
             _faults: faults,
         })

@@ -8,7 +8,10 @@ use super::{
         IncomingConnection, //
     },
     endpoint_list::Hold,
-    ib::Ib,
+    ib::{
+        Ib,
+        IbShared, //
+    },
     private::socket_addr, //
 };
 use crate::{
@@ -16,6 +19,7 @@ use crate::{
     conn::{
         Connection,
         Endpoint,
+        Node,
         Request,
         Transport, //
     },
@@ -66,11 +70,19 @@ impl Transport for Ib {
         self.fragment
     }
 
-    fn claims(&self, net: Net, addr: IpBits, scope: u32) -> Result<bool> {
-        if !net.is_init() {
-            return Ok(false);
+    fn claims(&self, _net: Net, addr: IpBits, scope: u32) -> Result<bool> {
+        match self.addrs.as_ref() {
+            Some(addrs) => addrs.has(addr, scope),
+            None => self.claims_first(addr, scope),
         }
-        self.addrs.has(addr, scope)
+    }
+
+    fn begin_use(self: Arc<Self>, node: &Arc<Node>) {
+        self.begin_service(node);
+    }
+
+    fn end_use(self: Arc<Self>) {
+        self.leave_service();
     }
 
     fn pools(&self, addr: Ipv6Addr, scope: u32) -> Result<Arc<Pools>> {
@@ -80,7 +92,8 @@ impl Transport for Ib {
     }
 
     fn rdma(&self) -> Option<&dyn RdmaOps> {
-        Some(self)
+        // The queue pair that registers memory would keep another namespace from ending.
+        self.is_init().then_some(self as &dyn RdmaOps)
     }
 
     fn pool_limit(&self) -> usize {
@@ -88,6 +101,9 @@ impl Transport for Ib {
     }
 
     fn add_pools(&self, pool_usage: &mut PoolUsage) {
+        if !self.is_init() {
+            return;
+        }
         self.unmapped.pools().add_to(pool_usage);
         for device in self.devices.lock().iter() {
             device.pools.add_to(pool_usage);
@@ -95,6 +111,9 @@ impl Transport for Ib {
     }
 
     fn for_each_counter(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        // All namespaces have the same names. The numbers are of the machine.
+        let is_init = self.is_init();
+        let each = &mut |name, value| each(name, if is_init { value } else { 0 });
         // Those of all transports: their pools share these counters.
         self.pool_shared.counters.for_each(each);
         let mut kept = 0usize;
@@ -106,6 +125,9 @@ impl Transport for Ib {
     }
 
     fn for_each_pools(&self, each: &mut dyn FnMut(&dyn fmt::Display, &Pools)) {
+        if !self.is_init() {
+            return;
+        }
         for at in 0.. {
             // `each` is called without the lock.
             let device = self.devices.lock().get(at).cloned();
@@ -200,11 +222,11 @@ impl RequestSink for Ib {
     type Hold = Hold;
 
     fn hold(&self, device: &IbDevice) -> Option<(Hold, Arc<Pools>)> {
-        Ib::hold(self, device)
+        IbShared::hold(self, device)
     }
 
-    fn park(&self, request: IncomingRequest) -> bool {
-        Ib::park(self, request)
+    fn park(this: &Arc<Self>, request: IncomingRequest) -> bool {
+        this.park_request(request)
     }
 
     fn incoming(

@@ -30,7 +30,7 @@ if [ ! -f "$out/.complete" ]; then
 	mkdir -p "$out"
 	cp "$driver"/*.c "$driver"/*.h "$driver/Makefile" "$faults"/*.c "$faults"/*.h "$out"
 	echo "rdma_rxe-y += rxe_faults.o rxe_guarded.o rxe_strict.o" >>"$out/Makefile"
-	for file in rxe_comp.c rxe_cq.c rxe_mr.c rxe_req.c rxe_resp.c rxe_verbs.c rxe.c; do
+	for file in rxe_comp.c rxe_cq.c rxe_mr.c rxe_qp.c rxe_req.c rxe_resp.c rxe_verbs.c rxe.c; do
 		run_logged "faults-$file" spatch --very-quiet --no-includes --in-place --sp-file "$faults/rxe-faults.cocci" \
 			"$out/$file"
 	done
@@ -40,6 +40,7 @@ if [ ! -f "$out/.complete" ]; then
 		grep -q "\b$hook(" "$out"/rxe.c "$out"/rxe_c*.c "$out"/rxe_mr.c "$out"/rxe_re[qs]*.c "$out"/rxe_verbs.c ||
 			die "rxe-faults.cocci no longer applies: nothing calls $hook()"
 	done
+	grep -q 'port.qp_gsi_index = 0' "$out/rxe_qp.c" || die "rxe-faults.cocci no longer applies to rxe_qp.c"
 	run_logged "faulty-$flavor" make -C "$src" "O=$kernel" LLVM=1 "M=$out" modules
 	touch "$out/.complete"
 fi

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Local addresses: finds the RDMA device of an address for `bind(2)` and others.
+//! Local addresses of a network namespace: finds the RDMA device of an address for `bind(2)` and
+//! others.
 //!
 //! # Operation
 //!
 //! A lookup in the connection manager needs a CM id and takes its locks. So the answers are cached
 //! in an [`AddrTable`] until an event that may change one. Such an event changes an address, a
 //! network device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates
-//! all answers. Shortly afterwards all addresses of this host are looked up again, so even the
+//! all answers. Shortly afterwards all addresses of the namespace are looked up again, so even the
 //! first bind hits the cache. A bind that misses does its own lookup. Others that want the same
 //! answer meanwhile wait for that lookup.
 //!
@@ -33,11 +34,11 @@ mod table;
 
 use crate::kapi::{
     net::{
-        for_each_assigned,
-        locality,
         AddressWatch,
         IpBits,
         Locality,
+        Net,
+        NetRef,
         Watch, //
     },
     rdma::{
@@ -142,19 +143,132 @@ struct Lookup {
     answered: Completion,
 }
 
-/// The local addresses and the devices that have them.
+/// The devices that connections of any network namespace can use.
+#[pin_data]
+pub(crate) struct AddrOwners {
+    #[pin]
+    devices: SpinLockBh<KVec<AddrOwner>>,
+    /// The namespaces to which events of the devices matter.
+    #[pin]
+    all: SpinLockBh<KVec<Arc<LocalAddrs>>>,
+    /// Sections in which a CM id exists whose device is not known.
+    sections: Arc<Sections>,
+}
+
+impl AddrOwners {
+    /// Creates the state without devices.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
+                all <- new_spinlock_bh!(KVec::new(), "AddrOwners::all"),
+                sections: Sections::new()?,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Adds a device that connections can use until the result is dropped. `user` is notified when
+    /// addresses of the device may have moved.
+    ///
+    /// # Context
+    ///
+    /// Process context. May sleep.
+    pub(crate) fn add_device(
+        self: &Arc<Self>,
+        device: &IbDevice,
+        user: Arc<dyn AddrUser>,
+    ) -> Result<DeviceAddrs> {
+        let owner = AddrOwner {
+            id: device.id(),
+            user,
+        };
+        self.devices.lock().push(owner, GFP_ATOMIC)?;
+        // Dropping this removes the device again if a step below fails.
+        let mut this = DeviceAddrs {
+            ports: None,
+            id: device.id(),
+            owners: self.clone(),
+        };
+        this.ports = Some(PortWatch::new(device, self)?);
+        self.changed();
+        Ok(this)
+    }
+
+    /// Returns the device of an address in a network namespace, without a cache. Errors and context
+    /// as for [`LocalAddrs::has`]. The flag is `true` if the answer is valid until the next event.
+    fn query_cm(&self, net: &NetRef, key: &AddrKey) -> (Result<Answer>, bool) {
+        let addr = match key.addr().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
+            None => SocketAddr::V6(SocketAddrV6::new(key.addr(), 0, 0, key.scope())),
+        };
+        let Ok(_section) = self.sections.open() else {
+            return (Err(ENOMEM), false);
+        };
+        match local_device(net, &addr) {
+            Ok(device) => {
+                let id = device.id();
+                // The CM drops a device after this module has. No event reports that.
+                let known = self.devices.lock().iter().any(|owner| owner.id == id);
+                (Ok(known.then_some(id.0)), known)
+            }
+            Err(ENODEV) => (Ok(None), true),
+            Err(ENOMEM) => (Err(ENOMEM), false),
+            Err(_) => (Ok(None), false),
+        }
+    }
+
+    /// Returns `true` if an RDMA device has an address of a namespace. Asks the CM each time.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// Sleeps. Not for CM handlers.
+    pub(crate) fn look_up(&self, net: &NetRef, addr: IpBits, scope: u32) -> Result<bool> {
+        let key = AddrKey::new(addr.halves(), scope);
+        let elsewhere = net.locality(key.addr(), scope) == Locality::Elsewhere;
+        if elsewhere || self.devices.lock().is_empty() {
+            return Ok(false);
+        }
+        Ok(self.query_cm(net, &key).0?.is_some())
+    }
+
+    /// Returns the sections in which a CM id may be bound to a device.
+    pub(crate) fn sections(&self) -> &Arc<Sections> {
+        &self.sections
+    }
+}
+
+/// Events of ports may concern each namespace.
+impl Watch for AddrOwners {
+    fn changed(self: &Arc<Self>) {
+        for addrs in self.all.lock().iter() {
+            addrs.changed();
+        }
+    }
+}
+
+/// The local addresses of a network namespace, and the devices that have them.
 #[pin_data]
 pub(crate) struct LocalAddrs {
+    net: NetRef,
+    owners: Arc<AddrOwners>,
     table: AddrTable<KBox<[Set; SETS]>, SETS>,
     #[pin]
     writer: SpinLockBh<TableWriter>,
-    /// Devices that connections can use.
-    #[pin]
-    devices: SpinLockBh<KVec<AddrOwner>>,
     #[pin]
     lookups: SpinLockBh<Lookups<Arc<Lookup>>>,
-    /// Sections in which a CM id exists whose device is not known.
-    sections: Arc<Sections>,
     /// A call of `start` is pending: by the work item, or at first by the creator of this object.
     armed: Atomic<bool>,
     /// Time before which `start` is not called again, in nanoseconds of the monotonic clock.
@@ -193,20 +307,29 @@ impl Watch for LocalAddrs {
 }
 
 impl LocalAddrs {
-    /// Creates the state without devices.
+    /// Creates the state without answers.
     ///
     /// # Context
     ///
     /// Process context. May sleep.
-    pub(crate) fn new(queue: Arc<OwnedQueue>) -> Result<Arc<Self>> {
-        let sets = KBox::init(pin_init::init_array_from_fn(|_| Set::new()), GFP_KERNEL)?;
+    pub(crate) fn new(
+        net: NetRef,
+        owners: &Arc<AddrOwners>,
+        queue: Arc<OwnedQueue>,
+    ) -> Result<Arc<Self>> {
+        // Containers pay for those of their namespaces.
+        let flags = match net.id().is_init() {
+            true => GFP_KERNEL,
+            false => GFP_KERNEL_ACCOUNT,
+        };
+        let sets = KBox::init(pin_init::init_array_from_fn(|_| Set::new()), flags)?;
         Arc::pin_init(
             try_pin_init!(Self {
+                net,
+                owners: owners.clone(),
                 table: AddrTable::new(sets),
                 writer <- new_spinlock_bh!(TableWriter::new(), "LocalAddrs::writer"),
-                devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
                 lookups <- new_spinlock_bh!(Lookups::new(), "LocalAddrs::lookups"),
-                sections: Sections::new()?,
                 armed: Atomic::new(true),
                 not_before: Atomic::new(0),
                 refresh <- kernel::new_delayed_work!("LocalAddrs::refresh"),
@@ -216,35 +339,13 @@ impl LocalAddrs {
         )
     }
 
-    /// Adds a device that connections can use until the result is dropped. `user` is notified when
-    /// addresses of the device may have moved.
-    ///
-    /// # Context
-    ///
-    /// Process context. May sleep.
-    pub(crate) fn add_device(
-        self: &Arc<Self>,
-        device: &IbDevice,
-        user: Arc<dyn AddrUser>,
-    ) -> Result<DeviceAddrs> {
-        let owner = AddrOwner {
-            id: device.id(),
-            user,
-        };
-        self.devices.lock().push(owner, GFP_ATOMIC)?;
-        // Dropping this removes the device again if a step below fails.
-        let mut this = DeviceAddrs {
-            ports: None,
-            id: device.id(),
-            addrs: self.clone(),
-        };
-        this.ports = Some(PortWatch::new(device, self)?);
-        self.changed();
-        Ok(this)
+    /// Returns the namespace of the addresses.
+    pub(crate) fn net(&self) -> Net {
+        self.net.id()
     }
 
-    /// Returns `true` if an RDMA device has the address in the initial namespace. `scope` is that
-    /// of a link-local address, otherwise 0.
+    /// Returns `true` if an RDMA device has the address. `scope` is that of a link-local address,
+    /// otherwise 0.
     ///
     /// # Errors
     ///
@@ -269,7 +370,7 @@ impl LocalAddrs {
     /// for [`Self::has`].
     pub(crate) fn certain_device_of(&self, addr: IpBits, scope: u32) -> Option<Option<DeviceId>> {
         let key = AddrKey::new(addr.halves(), scope);
-        if locality(key.addr(), scope) == Locality::Elsewhere {
+        if self.net.locality(key.addr(), scope) == Locality::Elsewhere {
             return Some(None);
         }
         self.answer(addr, scope).ok()?;
@@ -290,8 +391,8 @@ impl LocalAddrs {
     #[cold]
     fn answer_uncached(&self, key: AddrKey) -> Result<Answer> {
         let epoch = self.table.epoch();
-        let locality = locality(key.addr(), key.scope());
-        if locality == Locality::Elsewhere || self.devices.lock().is_empty() {
+        let locality = self.net.locality(key.addr(), key.scope());
+        if locality == Locality::Elsewhere || self.owners.devices.lock().is_empty() {
             return Ok(None);
         }
         let lookup = Arc::pin_init(
@@ -315,7 +416,7 @@ impl LocalAddrs {
             return other.answer.copy().unwrap_or(Ok(None));
         }
 
-        let (answer, certain) = self.query_cm(&key);
+        let (answer, certain) = self.owners.query_cm(&self.net, &key);
         if let (Ok(answer), true) = (answer, certain && locality == Locality::Assigned) {
             self.table
                 .insert(&mut self.writer.lock(), &key, answer, epoch);
@@ -327,9 +428,9 @@ impl LocalAddrs {
         answer
     }
 
-    /// Returns the sections in which a CM id may be bound to a device.
-    pub(crate) fn sections(&self) -> &Arc<Sections> {
-        &self.sections
+    /// Schedules the first round in place of [`Self::start`]. Any context.
+    pub(crate) fn start_later(self: &Arc<Self>) {
+        self.arm();
     }
 
     /// Schedules the next round. Any context.
@@ -339,30 +440,8 @@ impl LocalAddrs {
         self.queue.arm(self.clone(), delay_ms);
     }
 
-    /// Asks the CM. The flag is `true` if the answer is valid until the next event. Sleeps.
-    fn query_cm(&self, key: &AddrKey) -> (Result<Answer>, bool) {
-        let addr = match key.addr().to_ipv4_mapped() {
-            Some(v4) => SocketAddr::new(IpAddr::V4(v4), 0),
-            None => SocketAddr::V6(SocketAddrV6::new(key.addr(), 0, 0, key.scope())),
-        };
-        let Ok(_section) = self.sections.open() else {
-            return (Err(ENOMEM), false);
-        };
-        match local_device(&addr) {
-            Ok(device) => {
-                let id = device.id();
-                // The CM drops a device after this module has. No event reports that.
-                let known = self.devices.lock().iter().any(|owner| owner.id == id);
-                (Ok(known.then_some(id.0)), known)
-            }
-            Err(ENODEV) => (Ok(None), true),
-            Err(ENOMEM) => (Err(ENOMEM), false),
-            Err(_) => (Ok(None), false),
-        }
-    }
-
-    /// Looks up the addresses of this host and notifies the users of the devices. From the first
-    /// call on, each event schedules another. The first call must follow the creation of
+    /// Looks up the addresses of the namespace, and notifies the users of the devices. From the
+    /// first call on, each event schedules another. The first call must follow the creation of
     /// [`AddrEvents`] and of the devices.
     ///
     /// # Context
@@ -378,7 +457,7 @@ impl LocalAddrs {
     }
 
     fn round(&self) {
-        if self.devices.lock().is_empty() {
+        if self.owners.devices.lock().is_empty() {
             return;
         }
         let look_up = |addr: Ipv6Addr, scope| {
@@ -386,12 +465,12 @@ impl LocalAddrs {
             let _ = self.device_of(IpBits::new(addr), scope);
         };
         // Running out of memory here has the same effect for all addresses.
-        let _ = for_each_assigned(REFRESH_MAX, look_up);
+        let _ = self.net.for_each_assigned(REFRESH_MAX, look_up);
         // Backwards: if a device is removed meanwhile, another is notified twice, but none is
         // missed.
-        let count = self.devices.lock().len();
+        let count = self.owners.devices.lock().len();
         for index in (0..count).rev() {
-            let devices = self.devices.lock();
+            let devices = self.owners.devices.lock();
             let user = devices.get(index).map(|owner| owner.user.clone());
             drop(devices);
             if let Some(user) = user {
@@ -403,29 +482,44 @@ impl LocalAddrs {
 
 /// A device that connections can use. Dropping it sleeps. Afterwards no address has this device.
 pub(crate) struct DeviceAddrs {
-    ports: Option<Pin<KBox<PortWatch<LocalAddrs>>>>,
+    ports: Option<Pin<KBox<PortWatch<AddrOwners>>>>,
     id: DeviceId,
-    addrs: Arc<LocalAddrs>,
+    owners: Arc<AddrOwners>,
 }
 
 impl Drop for DeviceAddrs {
     fn drop(&mut self) {
-        let mut devices = self.addrs.devices.lock();
+        let mut devices = self.owners.devices.lock();
         let at = devices.iter().position(|owner| owner.id == self.id);
         // Always found, because `add_device` pushed it.
         let owner = at.and_then(|at| devices.remove(at).ok());
         drop(devices);
         drop(owner);
         // Only after the removal. Otherwise an answer with this device could be cached afterwards.
-        self.addrs.changed();
+        self.owners.changed();
         drop(self.ports.take());
     }
 }
 
-/// The events that invalidate the table. Dropping this sleeps. All devices must be gone by then.
+/// The events that invalidate the table. Dropping this sleeps. The table is not used afterwards.
+/// Fields are dropped in this order: what schedules the work before its end.
 pub(crate) struct AddrEvents {
+    _of_devices: DeviceEvents,
     _watch: Pin<KBox<AddressWatch<LocalAddrs>>>,
     _refresh: Refresh,
+}
+
+/// The events of devices for a namespace. There are none after its drop.
+struct DeviceEvents(Arc<LocalAddrs>);
+
+impl Drop for DeviceEvents {
+    fn drop(&mut self) {
+        let mut all = self.0.owners.all.lock();
+        let at = all.iter().position(|addrs| Arc::ptr_eq(addrs, &self.0));
+        let gone = at.and_then(|at| all.remove(at).ok());
+        drop(all);
+        drop(gone);
+    }
 }
 
 impl AddrEvents {
@@ -436,8 +530,11 @@ impl AddrEvents {
     /// Process context. May sleep; takes RTNL.
     pub(crate) fn new(addrs: &Arc<LocalAddrs>) -> Result<Self> {
         let refresh = Refresh(addrs.clone());
+        let watch = AddressWatch::new(addrs, &addrs.net)?;
+        addrs.owners.all.lock().push(addrs.clone(), GFP_ATOMIC)?;
         Ok(Self {
-            _watch: AddressWatch::new(addrs)?,
+            _of_devices: DeviceEvents(addrs.clone()),
+            _watch: watch,
             _refresh: refresh,
         })
     }

@@ -10,6 +10,7 @@ use super::super::endpoint_list::{
     Hold, //
 };
 use crate::kapi::{
+    net::NetRef,
     print::pr_info_ratelimited,
     rdma::{
         CmEvent,
@@ -304,10 +305,11 @@ impl RegQp {
         let section = sections.open()?;
         let (active, passive) = (RegQpEnd::new()?, RegQpEnd::new()?);
         let expected = Expected::new(active.clone())?;
-        let listener = Listener::new(local_addr, 1, expected.clone())?;
+        let net = NetRef::init()?;
+        let listener = Listener::new(&net, local_addr, 1, expected.clone())?;
         let peer_addr = listener.local_addr().ok_or(EINVAL)?;
 
-        let id = CmId::new(active.clone())?;
+        let id = CmId::new(&net, active.clone())?;
         id.resolve_addr(Some(local_addr), &peer_addr, TIMEOUT_MS)?;
         active.wait_for(RegQpStep::AddrResolved)?;
         if !id
@@ -344,7 +346,9 @@ impl RegQp {
     /// May sleep.
     #[cfg(rds_kunit)]
     pub(crate) fn of(qp: Arc<LocalQp>, other: Arc<LocalQp>) -> Result<Self> {
-        let ids = [CmId::new(RegQpEnd::new()?)?, CmId::new(RegQpEnd::new()?)?];
+        let net = NetRef::init()?;
+        let new_id = || CmId::new(&net, RegQpEnd::new()?);
+        let ids = [new_id()?, new_id()?];
         Ok(Self { qp, other, ids })
     }
 

@@ -19,6 +19,7 @@ mod rxe;
 mod siw;
 
 pub(crate) use rxe::{
+    DeferredBudget,
     DeferredCmId,
     DeferredDestroy, //
 };

@@ -9,6 +9,7 @@
 
 use super::super::endpoint_shared::EndpointShared;
 use crate::kapi::{
+    net::Net,
     rdma::{
         CmId,
         DeviceId,
@@ -16,9 +17,11 @@ use crate::kapi::{
     },
     sync::{
         new_spinlock_bh,
+        Counted,
         Fifo,
         Item,
         Pick,
+        SharedCount,
         SpinLockBh,
         Walk, //
     }, //
@@ -28,8 +31,11 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Maximum number of deferred CM ids. Further ones are destroyed at once in spite of the risk.
+/// Maximum number of deferred CM ids of the initial network namespace. Further ones are destroyed
+/// at once in spite of the risk.
 const MOST: usize = 1024;
+/// The same for each other namespace.
+const MOST_OF_OTHER: usize = 128;
 /// Number of deferred CM ids that are checked in one hold of the lock.
 const CHECKED_AT_ONCE: usize = 16;
 
@@ -40,14 +46,60 @@ enum Answer {
     Request(KBox<IncomingRequest>),
 }
 
-/// A CM id whose destruction would send a message to its peer.
+/// The number of deferred CM ids of a network namespace. No namespace uses up that of another.
+pub(crate) struct DeferredBudget {
+    net: Net,
+    count: SharedCount,
+    most: usize,
+}
+
+impl DeferredBudget {
+    /// Creates the number for a namespace.
+    ///
+    /// # Errors
+    ///
+    /// - `ENOMEM`
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn new(net: Net) -> Result<Self> {
+        Ok(Self {
+            net,
+            count: SharedCount::new()?,
+            most: match net.is_init() {
+                true => MOST,
+                false => MOST_OF_OTHER,
+            },
+        })
+    }
+
+    /// Returns `true` if the namespace has deferred CM ids, which keep it.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(crate) fn is_used(&self) -> bool {
+        self.count.get() > 0
+    }
+
+    fn take(&self) -> Result<Counted> {
+        self.count.add(self.most).ok_or(ENOMEM)
+    }
+}
+
+/// A CM id whose destruction would send a message to its peer. Fields are dropped in this order:
+/// the CM id before its number.
 pub(crate) struct DeferredCmId {
     device: DeviceId,
+    net: Net,
     answer: Answer,
+    _counted: Counted,
 }
 
 impl DeferredCmId {
-    /// Wraps the CM id of a closed connection. If there is no memory, the id is destroyed.
+    /// Wraps the CM id of a closed connection. If there is no memory, or too many wait, the id is
+    /// destroyed.
     ///
     /// # Errors
     ///
@@ -56,12 +108,15 @@ impl DeferredCmId {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn connection(device: DeviceId, id: CmId<EndpointShared>) -> Result<Item<Self>> {
-        let answer = Answer::Connection(id);
-        Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
+    pub(crate) fn connection(
+        device: DeviceId,
+        budget: &DeferredBudget,
+        id: CmId<EndpointShared>,
+    ) -> Result<Item<Self>> {
+        Self::new(device, budget, Answer::Connection(id))
     }
 
-    /// Wraps a request. If there is no memory, the request is rejected.
+    /// Wraps a request. If there is no memory, or too many wait, the request is rejected.
     ///
     /// # Errors
     ///
@@ -70,9 +125,23 @@ impl DeferredCmId {
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn request(device: DeviceId, request: IncomingRequest) -> Result<Item<Self>> {
-        let answer = Answer::Request(KBox::new(request, GFP_KERNEL)?);
-        Ok(Item::new(Self { device, answer }, GFP_KERNEL)?)
+    pub(crate) fn request(
+        device: DeviceId,
+        budget: &DeferredBudget,
+        request: IncomingRequest,
+    ) -> Result<Item<Self>> {
+        let request = KBox::new(request, GFP_KERNEL)?;
+        Self::new(device, budget, Answer::Request(request))
+    }
+
+    fn new(device: DeviceId, budget: &DeferredBudget, answer: Answer) -> Result<Item<Self>> {
+        let this = Self {
+            device,
+            net: budget.net,
+            answer,
+            _counted: budget.take()?,
+        };
+        Ok(Item::new(this, GFP_KERNEL)?)
     }
 
     /// Returns `true` if the message to the peer can be sent, or is not needed.
@@ -110,19 +179,14 @@ impl DeferredDestroy {
         )
     }
 
-    /// Defers the destruction of a CM id. Returns the id if there are too many. The caller ensures
-    /// that the device is not removed meanwhile, and arms its worker, which calls [`Self::sweep`].
+    /// Defers the destruction of a CM id. The caller ensures that the device is not removed
+    /// meanwhile, and arms its worker, which calls [`Self::sweep`].
     ///
     /// # Context
     ///
     /// Any context.
-    pub(crate) fn park(&self, id: Item<DeferredCmId>) -> Option<Item<DeferredCmId>> {
-        let mut parked = self.parked.lock();
-        if parked.len() >= MOST {
-            return Some(id);
-        }
-        parked.push_back(id);
-        None
+    pub(crate) fn park(&self, id: Item<DeferredCmId>) {
+        self.parked.lock().push_back(id);
     }
 
     /// Destroys the CM ids of a device whose message can be sent, or is not needed. Returns `true`
@@ -132,33 +196,14 @@ impl DeferredDestroy {
     ///
     /// Sleeps.
     pub(crate) fn sweep(&self, device: DeviceId) -> bool {
-        let mut ready = Fifo::new();
         let mut remain = false;
-        let mut walk = Walk::new();
-        loop {
-            // A check may search all network devices.
-            let more = self.parked.lock().extract_some(
-                &mut walk,
-                CHECKED_AT_ONCE,
-                |parked| {
-                    if parked.device != device {
-                        return Pick::Leave;
-                    }
-                    match parked.may_go() {
-                        true => Pick::Take,
-                        false => {
-                            remain = true;
-                            Pick::Leave
-                        }
-                    }
-                },
-                &mut ready,
-            );
-            if !more {
-                // `ready` is dropped without the lock.
-                return remain;
-            }
-        }
+        self.destroy(|parked| {
+            let is_of = parked.device == device;
+            let goes = is_of && parked.may_go();
+            remain |= is_of && !goes;
+            goes
+        });
+        remain
     }
 
     /// Destroys all deferred CM ids of a device.
@@ -167,10 +212,33 @@ impl DeferredDestroy {
     ///
     /// Sleeps.
     pub(crate) fn clear(&self, device: DeviceId) {
+        self.destroy(|parked| parked.device == device);
+    }
+
+    /// Destroys all deferred CM ids of a network namespace other than the initial one. Only
+    /// soft-RoCE devices of that namespace may lose their management queue pair.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn clear_net(&self, net: Net) {
+        self.destroy(|parked| parked.net == net);
+    }
+
+    /// Destroys the CM ids that `pick` takes.
+    fn destroy(&self, mut pick: impl FnMut(&DeferredCmId) -> bool) {
         let mut gone = Fifo::new();
-        self.parked
+        let mut walk = Walk::new();
+        let mut pick = |parked: &mut DeferredCmId| match pick(parked) {
+            true => Pick::Take,
+            false => Pick::Leave,
+        };
+        // A check may search all network devices.
+        while self
+            .parked
             .lock()
-            .extract(|parked| parked.device == device, &mut gone);
+            .extract_some(&mut walk, CHECKED_AT_ONCE, &mut pick, &mut gone)
+        {}
         // `gone` is dropped without the lock.
     }
 }

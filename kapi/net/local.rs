@@ -57,7 +57,10 @@ unsafe fn is_broadcast_in(net: *mut bindings::net, addr: Ipv6Addr) -> bool {
 }
 
 impl NetRef {
-    /// Classifies an address, as [`locality`] does. A namespace that has ended has none.
+    /// Classifies an address. A namespace that has ended has none.
+    ///
+    /// An IPv4 address is passed in mapped form. A link-local address needs the index of its
+    /// network device as `scope`.
     ///
     /// # Context
     ///
@@ -80,6 +83,36 @@ impl NetRef {
             // SAFETY: The namespace is alive as long as its use.
             unsafe { is_broadcast_in(net.as_raw(), addr) }
         })
+    }
+
+    /// Calls `f` for each address of a network device, at most `limit` times. The addresses and
+    /// scopes are as [`Self::locality`] takes them. Addresses of the loopback device are left out.
+    ///
+    /// # Errors
+    ///
+    /// - `ENODEV` if the namespace has ended.
+    /// - `ENOMEM` if there is no memory for the list.
+    ///
+    /// # Context
+    ///
+    /// May sleep; so may `f`.
+    pub(crate) fn for_each_assigned(
+        &self,
+        limit: usize,
+        mut f: impl FnMut(Ipv6Addr, u32),
+    ) -> Result {
+        let mut found = KVVec::<bindings::rds_local_addr>::with_capacity(limit, GFP_KERNEL)?;
+        let net = self.try_use()?;
+        let room = found.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: The namespace is alive, and there is room for `limit` addresses.
+        let count = unsafe { bindings::rds_rust_local_addrs(net.as_raw(), room, limit) };
+        drop(net);
+        // SAFETY: The function has initialised `count` addresses, which is at most `limit`.
+        unsafe { found.inc_len(count) };
+        for local in &found {
+            f(Ipv6Addr::from(local.addr), local.scope);
+        }
+        Ok(())
     }
 }
 
@@ -105,57 +138,4 @@ impl NetUse {
         // SAFETY: The namespace is alive. The function only reads a setting.
         unsafe { bindings::rds_rust_tcp_is_reserved(self.as_raw(), port) }
     }
-}
-
-/// Classifies an address of the initial network namespace.
-///
-/// An IPv4 address is passed in mapped form. A link-local address needs the index of its network
-/// device as `scope`.
-///
-/// # Context
-///
-/// Any context.
-pub(crate) fn locality(addr: Ipv6Addr, scope: u32) -> Locality {
-    // SAFETY: The function has no preconditions.
-    let net = unsafe { bindings::rds_rust_init_net() };
-    // SAFETY: The initial namespace is never freed.
-    unsafe { locality_in(net, addr, scope) }
-}
-
-/// Returns `true` if `addr`, an IPv4 address in mapped form, is a broadcast address of the initial
-/// network namespace.
-///
-/// # Context
-///
-/// Any context.
-pub(crate) fn is_broadcast(addr: Ipv6Addr) -> bool {
-    // SAFETY: The function has no preconditions.
-    let net = unsafe { bindings::rds_rust_init_net() };
-    // SAFETY: The initial namespace is never freed.
-    unsafe { is_broadcast_in(net, addr) }
-}
-
-/// Calls `f` for each address of a network device of the initial network namespace, at most `limit`
-/// times. The addresses and scopes are as [`locality`] takes them. Addresses of the loopback device
-/// are left out.
-///
-/// # Errors
-///
-/// `ENOMEM` if there is no memory for the list.
-///
-/// # Context
-///
-/// May sleep; so may `f`.
-pub(crate) fn for_each_assigned(limit: usize, mut f: impl FnMut(Ipv6Addr, u32)) -> Result {
-    let mut found = KVVec::<bindings::rds_local_addr>::with_capacity(limit, GFP_KERNEL)?;
-    // SAFETY: There is room for `limit` addresses.
-    let count = unsafe {
-        bindings::rds_rust_local_addrs(found.spare_capacity_mut().as_mut_ptr().cast(), limit)
-    };
-    // SAFETY: The function has initialised `count` addresses, which is at most `limit`.
-    unsafe { found.inc_len(count) };
-    for local in &found {
-        f(Ipv6Addr::from(local.addr), local.scope);
-    }
-    Ok(())
 }

@@ -33,12 +33,7 @@ pub(crate) use family::{
     Registration,
     SOCK_SEQPACKET, //
 };
-pub(crate) use local::{
-    for_each_assigned,
-    is_broadcast,
-    locality,
-    Locality, //
-};
+pub(crate) use local::Locality;
 pub(crate) use msghdr::{
     flags as msg_flags,
     Aligned,

@@ -49,7 +49,7 @@ impl Net {
         }
     }
 
-    /// Returns the initial network namespace, to which RDMA devices belong.
+    /// Returns the initial network namespace.
     pub(crate) fn init() -> Self {
         // SAFETY: The function has no preconditions.
         let net = unsafe { bindings::rds_rust_init_net() };

@@ -34,7 +34,10 @@ use super::{
 };
 use crate::{
     bindings,
-    kapi::errno::Errno, //
+    kapi::{
+        errno::Errno,
+        net::NetRef, //
+    }, //
 };
 use core::{
     net::SocketAddr,
@@ -197,21 +200,25 @@ impl<E: CmHandler> Clone for CmId<E> {
 }
 
 impl<E: CmHandler> CmId<E> {
-    /// Creates an identifier for an outgoing connection. There are no events before
-    /// [`Self::resolve_addr`].
+    /// Creates an identifier for an outgoing connection in a network namespace, which does not end
+    /// as long as the identifier exists. There are no events before [`Self::resolve_addr`].
     ///
     /// # Errors
     ///
+    /// - `ENODEV` if the namespace ends.
     /// - `ENOMEM`, or errors of the CM.
-    pub(crate) fn new(handler: Arc<E>) -> Result<Self> {
+    pub(crate) fn new(net: &NetRef, handler: Arc<E>) -> Result<Self> {
+        let in_use = net.try_use()?;
         let context = IdContext {
             state: CmState::new(),
             handler,
         };
         let context = Arc::new(context, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // SAFETY: The context outlives the identifier.
-        let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Inner::<E>::on_event), pointer) };
+        let net = in_use.as_raw();
+        // SAFETY: The namespace is alive as long as its use. The context outlives the identifier.
+        let raw =
+            unsafe { bindings::rds_rust_rdma_create_id(net, Some(Inner::<E>::on_event), pointer) };
         let raw = NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?;
         // INVARIANT: The identifier is new and has this context.
         let inner = Inner {
@@ -468,7 +475,7 @@ impl<E: CmHandler> CmId<E> {
     }
 
     /// Returns the device to which the identifier is bound. `None` if there is none, or it is being
-    /// removed.
+    /// removed, or does not serve the network namespace of the identifier.
     pub(crate) fn device(&self) -> Option<ARef<IbDevice>> {
         let _lock = self.lock();
         // SAFETY: The identifier is alive.

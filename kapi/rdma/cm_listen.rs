@@ -27,7 +27,10 @@ use super::{
 };
 use crate::{
     bindings,
-    kapi::errno::Errno, //
+    kapi::{
+        errno::Errno,
+        net::NetRef, //
+    }, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -195,7 +198,8 @@ impl IncomingRequest {
         unsafe { bindings::rds_rust_rdma_interface(self.request.raw.as_ptr()) }
     }
 
-    /// Returns the device through which the request arrived. `None` if it is being removed.
+    /// Returns the device through which the request arrived. `None` if it is being removed, or does
+    /// not serve the network namespace of the listener.
     pub(crate) fn device(&self) -> Option<ARef<IbDevice>> {
         // SAFETY: The identifier is alive.
         let device = unsafe { bindings::rds_rust_rdma_device(self.request.raw.as_ptr()) };
@@ -323,24 +327,33 @@ unsafe impl<L: RequestHandler> Send for Listener<L> {}
 unsafe impl<L: RequestHandler> Sync for Listener<L> {}
 
 impl<L: RequestHandler> Listener<L> {
-    /// Listens at `addr` on all devices that have the address. An unspecified address stands for
-    /// all present and future devices.
+    /// Listens in a network namespace at `addr` on all devices that have the address. An
+    /// unspecified address stands for all present and future devices. The namespace does not end as
+    /// long as the listener exists.
     ///
     /// An IPv6 listener does not accept IPv4 requests.
     ///
     /// # Errors
     ///
     /// - `EADDRINUSE` if the port is in use.
+    /// - `ENODEV` if the namespace ends.
     /// - `ENOMEM`, or errors of the CM.
     ///
     /// # Context
     ///
     /// May sleep.
-    pub(crate) fn new(addr: &SocketAddr, backlog: u16, handler: Arc<L>) -> Result<Self> {
+    pub(crate) fn new(
+        net: &NetRef,
+        addr: &SocketAddr,
+        backlog: u16,
+        handler: Arc<L>,
+    ) -> Result<Self> {
+        let in_use = net.try_use()?;
         let context = Arc::new(ListenContext { handler }, GFP_KERNEL)?;
         let pointer = Arc::as_ptr(&context).cast_mut().cast();
-        // SAFETY: The context outlives the identifier.
-        let raw = unsafe { bindings::rds_rust_rdma_create_id(Some(Self::on_event), pointer) };
+        let net = in_use.as_raw();
+        // SAFETY: The namespace is alive as long as its use. The context outlives the identifier.
+        let raw = unsafe { bindings::rds_rust_rdma_create_id(net, Some(Self::on_event), pointer) };
         // INVARIANT: The identifier is new and has this context.
         let this = Self {
             raw: NonNull::new(from_err_ptr(raw)?).ok_or(ENOMEM)?,

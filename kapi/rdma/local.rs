@@ -6,7 +6,10 @@ use super::{
     addr::Storage,
     device::IbDevice, //
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    kapi::net::NetRef, //
+};
 use core::{
     net::SocketAddr,
     ptr, //
@@ -20,12 +23,13 @@ use kernel::{
     sync::aref::ARef, //
 };
 
-/// Returns the device that has a local address, as the CM sees it. Creates, binds and destroys a CM
-/// id.
+/// Returns the device that has a local address of a network namespace, as the CM sees it. Creates,
+/// binds and destroys a CM id.
 ///
 /// # Errors
 ///
-/// - `ENODEV` if no device has the address. All other errors leave that open.
+/// - `ENODEV` if no device has the address, or the namespace ends. All other errors leave that
+///   open.
 /// - `EAGAIN` if the device is being removed.
 /// - `EADDRNOTAVAIL` if no port is free or the address has just been removed.
 /// - `ENOMEM` if there is no memory.
@@ -33,7 +37,7 @@ use kernel::{
 /// # Context
 ///
 /// May sleep. Takes locks of the CM, so it must not be called from a CM event handler.
-pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<IbDevice>> {
+pub(crate) fn local_device(net: &NetRef, addr: &SocketAddr) -> Result<ARef<IbDevice>> {
     extern "C" fn no_event(
         _id: *mut bindings::rdma_cm_id,
         _event: *mut bindings::rdma_cm_event,
@@ -41,8 +45,10 @@ pub(crate) fn local_device(addr: &SocketAddr) -> Result<ARef<IbDevice>> {
         0
     }
 
-    // SAFETY: The handler uses no context.
-    let id = unsafe { bindings::rds_rust_rdma_create_id(Some(no_event), ptr::null_mut()) };
+    let net = net.try_use()?;
+    // SAFETY: The namespace is alive. The handler uses no context.
+    let id =
+        unsafe { bindings::rds_rust_rdma_create_id(net.as_raw(), Some(no_event), ptr::null_mut()) };
     let id = from_err_ptr(id)?;
     let mut storage = Storage::new(addr);
     // SAFETY: The id is alive; the CM copies the address.

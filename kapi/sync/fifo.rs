@@ -299,6 +299,7 @@ impl<T> Fifo<T> {
     }
 
     /// Moves the elements for which `pred` returns `true` to the end of `out`, in order.
+    #[cfg(rds_kunit)]
     pub(crate) fn extract(&mut self, mut pred: impl FnMut(&T) -> bool, out: &mut Self) {
         let mut kept = Self::new();
         while let Some(item) = self.pop_front() {

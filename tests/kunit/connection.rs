@@ -321,6 +321,24 @@ mod suite {
         Ok(())
     }
 
+    #[test]
+    fn a_suspended_connection_stays_down_until_it_is_wanted_again() -> Result {
+        let bench = Bench::new(true)?;
+        let connection = bench.connect()?;
+        let ups = || {
+            bench.queue.flush();
+            bench.fake.ups.load(Relaxed)
+        };
+        let suspend = |transport| -> Result<_> {
+            bench.node.suspend(transport);
+            Ok((ups(), bench.send(&connection, 1).map(|()| ups())?))
+        };
+        let suspended = [TransportId::Tcp, TransportId::Ib].map(suspend);
+        bench.end();
+        assert_eq!(suspended, [Ok((1, 1)), Ok((1, 2))]);
+        Ok(())
+    }
+
     /// Strangers have half of the connections at most.
     #[test]
     fn a_peer_without_a_message_either_way_is_a_stranger() -> Result {

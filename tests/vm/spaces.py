@@ -8,12 +8,21 @@ from traffic import wait_until
 LAST = "sysctl_core_net_exit"
 
 
+# Gives a name to a network namespace that belongs to a user namespace of its own.
+ADD_OF_USER = """
+unshare -Urn sleep 60 & made=$!
+while [ "$(readlink /proc/$made/ns/net)" = "$(readlink /proc/$$/ns/net)" ]; do sleep .05; done
+ip netns attach {name} $made && kill $made
+"""
+
+
 class Space:
     """A network namespace, with the methods of a node that tests of traffic use."""
 
-    def __init__(self, node, name):
+    def __init__(self, node, name, of_user=False):
         self.node, self.name = node, name
-        node.run(f"ip netns add {name} && ip -n {name} link set lo up")
+        node.run(ADD_OF_USER.format(name=name) if of_user else f"ip netns add {name}")
+        node.run(f"ip -n {name} link set lo up")
 
     def _inside(self, command):
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else command
@@ -50,8 +59,8 @@ class Spaces:
         self.made = [x for x in self.made if x not in spaces]
         wait_until(lambda: self.gone() == before + len(spaces), lambda: f"{self.gone() - before} of {len(spaces)}")
 
-    def make(self, *names):
-        made = [Space(self.node, x) for x in names]
+    def make(self, *names, of_user=False):
+        made = [Space(self.node, x, of_user) for x in names]
         self.made += made
         return made
 

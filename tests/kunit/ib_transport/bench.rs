@@ -4,6 +4,10 @@
 
 pub(super) use crate::kunit::wait::eventually;
 use crate::{
+    cm::laddr::{
+        AddrOwners,
+        LocalAddrs, //
+    },
     conn::{
         Bounds,
         Connection,
@@ -20,7 +24,10 @@ use crate::{
         client::Member,
         device::DeviceUse,
         endpoint_shared::EndpointShared,
-        ib::Ib,
+        ib::{
+            Ib,
+            IbShared, //
+        },
         qp_context::QpContext,
         recv_ring::{
             Least,
@@ -157,8 +164,10 @@ impl Bench {
             counters: Arc::new(Counters::new(), GFP_KERNEL)?,
             queue: queue.clone(),
         };
-        let ib = Ib::new(
-            crate::cm::laddr::LocalAddrs::new(queue.clone())?,
+        let owners = AddrOwners::new()?;
+        let addrs = LocalAddrs::new(NetRef::init()?, &owners, queue.clone())?;
+        let shared = IbShared::new(
+            owners,
             pool_shared,
             match setup.large {
                 true => FragmentSize::K8,
@@ -166,6 +175,7 @@ impl Bench {
             },
             Arc::new(IbTunables::new(most, 7), GFP_KERNEL)?,
         )?;
+        let ib = Ib::of_init(&shared, NetRef::init()?, addrs)?;
         let (own, device) = (ib.clone(), fake.device().into());
         let wire = Arc::pin_init(
             pin_init!(Wire {

@@ -21,11 +21,16 @@ mod suite {
         ib_transport::{
             endpoint_shared::EndpointShared,
             quirks::{
+                DeferredBudget,
                 DeferredCmId,
                 DeferredDestroy, //
             }, //
         },
         kapi::{
+            net::{
+                Net,
+                NetRef, //
+            },
             rdma::{
                 fake::{
                     FakeDevice,
@@ -320,32 +325,42 @@ mod suite {
         let connection = bench.connection()?;
         let ib = &bench.wire.ib;
         let shared = EndpointShared::new(&connection, ib.fragment, None)?;
-        let id = CmId::new(shared)?;
+        let id = CmId::new(&NetRef::init()?, shared)?;
         let parking = DeferredDestroy::new()?;
-        let refused = || -> Result<bool> {
-            let parked = DeferredCmId::connection(ID, id.clone())?;
-            Ok(parking.park(parked).is_some())
+        let container = Net::other(1);
+        let init = DeferredBudget::new(Net::init())?;
+        let first = DeferredBudget::new(container)?;
+        let second = DeferredBudget::new(Net::other(2))?;
+        let refused = |budget: &DeferredBudget| {
+            let parked = DeferredCmId::connection(ID, budget, id.clone());
+            parked.map(|parked| parking.park(parked)).is_err()
         };
-        let mut early = 0;
-        for _ in 0..MOST {
-            early += usize::from(refused()?);
-        }
-        let last = refused()?;
+        // A namespace does not use up what others have, and the initial one has most.
+        let of_first = (0..MOST).take_while(|_| !refused(&first)).count();
+        let early = (0..MOST).filter(|_| refused(&init)).count();
+        let last = refused(&init);
         // None of them can go, because the address is not resolved. Few are checked in one hold of
         // the lock, because each check may search all network devices.
         let (remain, holds) = count_holds(&*parking, || {
             [ID, DeviceId(8)].map(|device| parking.sweep(device))
         });
         parking.clear(DeviceId(8));
-        let other = refused()?;
+        let others = [&init, &second].map(refused);
+        parking.clear_net(container);
+        let used = [&init, &first].map(DeferredBudget::is_used);
+        let of_init = refused(&init);
         parking.clear(ID);
-        let again = refused()?;
+        let again = [&init, &first].map(refused);
         parking.clear(ID);
         drop((parking, id));
         bench.end(connection);
         assert_eq!(remain, [true, false]);
         assert!(holds >= 2 * MOST / 16);
-        assert_eq!((early, last, other, again), (0, true, true, false));
+        assert_eq!((of_first, early, last, of_init), (128, 0, true, true));
+        assert_eq!(
+            (others, used, again),
+            ([true, false], [true, false], [false; 2])
+        );
         Ok(())
     }
 

@@ -310,3 +310,18 @@ expression dev, mask;
 @@
 +	rxe_guard(dev);
 	dma_set_mask_and_coherent(dev, mask);
+
+// Linux 7.3 keeps the number of the queue pair of the CM when that is destroyed. So a device has no
+// other one after its move to another network namespace.
+@ gsi @
+identifier work, qp;
+@@
+ rxe_qp_do_cleanup(struct work_struct *work)
+ {
+ 	struct rxe_qp *qp = ...;
+ 	unsigned long flags;
++
++	if (qp_type(qp) == IB_QPT_GSI)
++		to_rdev(qp->ibqp.device)->port.qp_gsi_index = 0;
+ 	...
+ }
