@@ -86,7 +86,7 @@ impl Client for IbShared {
         let device = Device::new(
             rdma,
             unmapped,
-            self.owners.sections(),
+            &self.owners,
             &self.pool_shared,
             &self.tunables,
             &self.parking,

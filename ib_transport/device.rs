@@ -17,6 +17,7 @@ use super::{
     IbTunables, //
 };
 use crate::{
+    cm::laddr::AddrOwners,
     kapi::{
         rdma::{
             DeviceCaps,
@@ -28,8 +29,7 @@ use crate::{
         sync::{
             cancel,
             cancel_delayed,
-            OwnedQueue,
-            Sections, //
+            OwnedQueue, //
         },
         task::without_io,
         time, //
@@ -120,15 +120,15 @@ impl Device {
     pub(super) fn new(
         device: &IbDevice,
         unmapped: &Arc<Pools>,
-        sections: &Arc<Sections>,
+        owners: &Arc<AddrOwners>,
         pool_shared: &PoolShared,
         tunables: &Arc<IbTunables>,
         parking: &Arc<DeferredDestroy>,
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(device)?;
-        let endpoints = EndpointList::new(device.id(), sections.clone())?;
+        let endpoints = EndpointList::new(device.id(), owners.sections().clone())?;
         let pools = Pools::new(&pd, unmapped.clone(), pool_shared)?;
-        let regions = MrPool::new(&pd, &endpoints, tunables, &pool_shared.queue)?;
+        let regions = MrPool::new(&pd, &endpoints, owners, tunables, &pool_shared.queue)?;
         let bounds = device.bounce_bounds();
         Arc::pin_init(
             try_pin_init!(Self {

@@ -88,8 +88,7 @@ impl Ib {
             return Ok(false);
         }
         if self.addrs.as_ref().is_none() {
-            let queue = &self.pool_shared.queue;
-            let addrs = LocalAddrs::new(self.net.clone(), &self.owners, queue.clone())?;
+            let addrs = LocalAddrs::new(self.net.clone(), &self.owners)?;
             service.events = Some(AddrEvents::new(&addrs)?);
             let _: bool = self.addrs.populate(addrs.clone());
             // The program need not wait for the answers about other addresses.
@@ -142,7 +141,7 @@ impl Ib {
                 if !core::mem::replace(failure_logged, true) {
                     pr_warn_ratelimited!("cannot listen in a network namespace: {error:?}\n");
                 }
-                self.pool_shared.queue.arm(self.clone(), LINGER_MS);
+                self.owners.queue().arm(self.clone(), LINGER_MS);
             }
         }
     }
@@ -156,14 +155,14 @@ impl Ib {
         service.sockets = service.sockets.saturating_sub(1);
         service.waits = 0;
         if service.sockets == 0 && !service.ended {
-            self.pool_shared.queue.arm(self.clone(), LINGER_MS);
+            self.owners.queue().arm(self.clone(), LINGER_MS);
         }
     }
 
     /// Notes that a CM id is deferred, which keeps the namespace. Any context.
     pub(super) fn end_later(self: &Arc<Self>) {
         if !self.is_open.load(Relaxed) {
-            self.pool_shared.queue.arm(self.clone(), LINGER_MS);
+            self.owners.queue().arm(self.clone(), LINGER_MS);
         }
     }
 
@@ -187,7 +186,7 @@ impl Ib {
         service.waits = service.waits.saturating_add(1);
         // Others may have been deferred meanwhile.
         if self.deferred.is_used() {
-            self.pool_shared.queue.arm(self.clone(), LINGER_MS);
+            self.owners.queue().arm(self.clone(), LINGER_MS);
         }
     }
 

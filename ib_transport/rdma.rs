@@ -101,7 +101,7 @@ impl Rdma {
     /// May sleep.
     pub(crate) fn new(net: &NetRef, pool_shared: PoolShared) -> Result<Self> {
         let owners = AddrOwners::new()?;
-        let addrs = LocalAddrs::new(net.clone(), &owners, pool_shared.queue.clone())?;
+        let addrs = LocalAddrs::new(net.clone(), &owners)?;
         let tunables = IbTunables::new(pool_shared.most.clone(), params::rds_ib_retry_count());
         let tunables = Arc::new(tunables, GFP_KERNEL)?;
         let shared = IbShared::new(owners, pool_shared, max_fragment(), tunables.clone())?;

@@ -153,6 +153,8 @@ pub(crate) struct AddrOwners {
     all: SpinLockBh<KVec<Arc<LocalAddrs>>>,
     /// Sections in which a CM id exists whose device is not known.
     sections: Arc<Sections>,
+    /// Work queue of what waits for the CM. Receive rings are filled on another one.
+    queue: OwnedQueue,
 }
 
 impl AddrOwners {
@@ -171,6 +173,7 @@ impl AddrOwners {
                 devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
                 all <- new_spinlock_bh!(KVec::new(), "AddrOwners::all"),
                 sections: Sections::new()?,
+                queue: OwnedQueue::new(c"rds_cm")?,
             }),
             GFP_KERNEL,
         )
@@ -248,6 +251,11 @@ impl AddrOwners {
     pub(crate) fn sections(&self) -> &Arc<Sections> {
         &self.sections
     }
+
+    /// Returns the work queue of what waits for the CM.
+    pub(crate) fn queue(&self) -> &OwnedQueue {
+        &self.queue
+    }
 }
 
 /// Events of ports may concern each namespace.
@@ -275,7 +283,6 @@ pub(crate) struct LocalAddrs {
     not_before: Atomic<u64>,
     #[pin]
     refresh: DelayedWork<Self>,
-    queue: Arc<OwnedQueue>,
 }
 
 kernel::impl_has_delayed_work! {
@@ -312,11 +319,7 @@ impl LocalAddrs {
     /// # Context
     ///
     /// Process context. May sleep.
-    pub(crate) fn new(
-        net: NetRef,
-        owners: &Arc<AddrOwners>,
-        queue: Arc<OwnedQueue>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(net: NetRef, owners: &Arc<AddrOwners>) -> Result<Arc<Self>> {
         // Containers pay for those of their namespaces.
         let flags = match net.id().is_init() {
             true => GFP_KERNEL,
@@ -333,7 +336,6 @@ impl LocalAddrs {
                 armed: Atomic::new(true),
                 not_before: Atomic::new(0),
                 refresh <- kernel::new_delayed_work!("LocalAddrs::refresh"),
-                queue,
             }),
             GFP_KERNEL,
         )
@@ -437,7 +439,7 @@ impl LocalAddrs {
     fn arm(self: &Arc<Self>) {
         let not_before = self.not_before.load(Relaxed);
         let delay_ms = pace::delay_ms(time::monotonic_ns(), not_before);
-        self.queue.arm(self.clone(), delay_ms);
+        self.owners.queue.arm(self.clone(), delay_ms);
     }
 
     /// Looks up the addresses of the namespace, and notifies the users of the devices. From the

@@ -26,6 +26,7 @@ use super::{
     reg_qp::RegQp, //
 };
 use crate::{
+    cm::laddr::AddrOwners,
     kapi::{
         errno::Errno,
         pin::PinnedMemory,
@@ -140,6 +141,7 @@ pub(crate) struct MrPool {
     reads_run_on: bool,
     max_contiguous_map: u64,
     endpoints: Arc<EndpointList>,
+    owners: Arc<AddrOwners>,
     tunables: Arc<IbTunables>,
     queue: Arc<OwnedQueue>,
     /// Entries wait for READ responses, so progress has to wake the worker.
@@ -180,6 +182,7 @@ impl MrPool {
     pub(crate) fn new(
         pd: &Arc<Pd>,
         endpoints: &Arc<EndpointList>,
+        owners: &Arc<AddrOwners>,
         tunables: &Arc<IbTunables>,
         queue: &Arc<OwnedQueue>,
     ) -> Result<Arc<Self>> {
@@ -215,6 +218,7 @@ impl MrPool {
                 reads_run_on: caps.reads_run_on,
                 max_contiguous_map,
                 endpoints: endpoints.clone(),
+                owners: owners.clone(),
                 tunables: tunables.clone(),
                 queue: queue.clone(),
                 quiescing: Atomic::new(false),
@@ -380,7 +384,7 @@ impl MrPool {
             // With the lock held: `close` has to find all queue pairs that exist.
             closed.close();
         }
-        let reg_qp = device.reg_qp(&self.queue, &pd, &self.endpoints, addr);
+        let reg_qp = device.reg_qp(self.owners.queue(), &pd, &self.endpoints, addr);
         if let Err(error) = &reg_qp {
             // With the lock held: others wait for it, and must not time out one after another.
             device.note_timeout(addr, *error);

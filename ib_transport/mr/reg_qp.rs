@@ -252,6 +252,9 @@ impl RegQp {
     /// Creates the queue pairs as [`Self::new`] does, but in a worker. Soft-iWARP creates its
     /// sockets in the network namespace of the calling task.
     ///
+    /// That may take seconds, with the state of registrations locked. So no item of `queue` may
+    /// wait for that lock.
+    ///
     /// # Errors
     ///
     /// - `ENODEV` if the device is being removed, or does not have the address `local_addr`.

@@ -165,7 +165,7 @@ impl Bench {
             queue: queue.clone(),
         };
         let owners = AddrOwners::new()?;
-        let addrs = LocalAddrs::new(NetRef::init()?, &owners, queue.clone())?;
+        let addrs = LocalAddrs::new(NetRef::init()?, &owners)?;
         let shared = IbShared::new(
             owners,
             pool_shared,
