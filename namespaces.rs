@@ -98,12 +98,21 @@ pub(crate) struct Common {
 /// The part of a namespace that its first socket makes. Fields are dropped in this order: callers
 /// before what they call.
 struct Active {
-    /// `None` in namespaces of users.
-    _rdma: Option<RdmaService>,
     tcp: Option<Arc<Tcp>>,
     /// `None` without TCP, if there was no memory, or if other software listens on the port.
     listener: Option<TcpListener>,
     connections: Connections,
+    /// `None` in namespaces of users.
+    rdma: Option<RdmaService>,
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        // No request of a peer may arrive when the connections end.
+        if let Some(rdma) = &self.rdma {
+            rdma.end();
+        }
+    }
 }
 
 impl Active {
@@ -231,10 +240,10 @@ impl Namespace {
             common.idle_timeouts,
         )?;
         Ok(Active {
-            _rdma: rdma,
             tcp,
             listener: None,
             connections: Connections(node),
+            rdma,
         })
     }
 

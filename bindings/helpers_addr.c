@@ -150,7 +150,6 @@ bool rds_rust_is_broadcast(struct net *net, const u8 addr[4])
 	return inet_addr_type(net, wanted) == RTN_BROADCAST;
 }
 
-
 int rds_rust_register_inet6addr_notifier(struct notifier_block *block)
 {
 	return IS_ENABLED(CONFIG_IPV6) ? register_inet6addr_notifier(block) : 0;

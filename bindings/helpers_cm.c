@@ -6,12 +6,12 @@
 #include <linux/string.h>
 #include <linux/timer.h>
 #include <net/ipv6.h>
+#include <net/net_namespace.h>
 #include <net/sch_generic.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
-#include <net/net_namespace.h>
 #include "helpers_addr.h"
 #include "helpers_fault.h"
 #include "helpers_rdma.h"
@@ -103,10 +103,16 @@ void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level)
 		id->route.path_rec->sl = level;
 }
 
-/*
- * Returns true if the network device of a port is in a network namespace. Soft-RoCE receives only in
- * the namespace of its network device. Its management queue pair belongs to that namespace alone,
- * which may lose it.
+/**
+ * has_netdev_in() - check that the network device of a port is in a network namespace
+ * @device: the device
+ * @port: number of the port
+ * @net: the namespace
+ *
+ * Soft-RoCE receives only in the namespace of its network device. Its management queue pair belongs
+ * to that namespace alone, which may lose it.
+ *
+ * Return: true if it is.
  */
 static bool has_netdev_in(struct ib_device *device, u32 port, const struct net *net)
 {
@@ -117,12 +123,16 @@ static bool has_netdev_in(struct ib_device *device, u32 port, const struct net *
 	return is_of_net;
 }
 
-/*
- * Returns true if a device serves the network namespace of a CM id that is bound to one of its
- * ports. Containers have any addresses in namespaces of their own. The CM compares only those if
- * their network device is of another type than the port's. So on RoCE the entry of the GID table
- * must have a network device of the namespace. On InfiniBand the device must belong to the
- * namespace.
+/**
+ * serves() - check that a device serves the network namespace of a CM id
+ * @id: the CM id, which is bound to a port of the device
+ * @device: the device
+ *
+ * Containers have any addresses in namespaces of their own. The CM compares only those if their
+ * network device is of another type than the port's. So on RoCE the entry of the GID table must
+ * have a network device of the namespace. On InfiniBand the device must belong to the namespace.
+ *
+ * Return: true if it does.
  */
 static bool serves(const struct rdma_cm_id *id, struct ib_device *device)
 {
@@ -147,14 +157,25 @@ static bool serves(const struct rdma_cm_id *id, struct ib_device *device)
 }
 
 /**
- * rds_rust_rdma_device() - return the device of a CM id
+ * rds_rust_rdma_bound_device() - return the device to which a CM id is bound
+ * @id: the CM id
+ *
+ * Return: the device, or NULL if there is none.
+ */
+struct ib_device *rds_rust_rdma_bound_device(const struct rdma_cm_id *id)
+{
+	return READ_ONCE(id->device);
+}
+
+/**
+ * rds_rust_rdma_device() - return the device of a CM id, if it serves its namespace
  * @id: the CM id
  *
  * Return: the device, or NULL if there is none, or it does not serve the namespace of @id.
  */
 struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id)
 {
-	struct ib_device *device = READ_ONCE(id->device);
+	struct ib_device *device = rds_rust_rdma_bound_device(id);
 
 	return device && serves(id, device) ? device : NULL;
 }

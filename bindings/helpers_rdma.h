@@ -85,6 +85,7 @@ bool rds_rust_rdma_refuses_by_reset(const struct rdma_cm_id *id);
 void rds_rust_rdma_set_context(struct rdma_cm_id *id, rdma_cm_event_handler handler, void *context);
 bool rds_rust_rdma_has_sa(const struct rdma_cm_id *id);
 void rds_rust_rdma_set_service_level(struct rdma_cm_id *id, u8 level);
+struct ib_device *rds_rust_rdma_bound_device(const struct rdma_cm_id *id);
 struct ib_device *rds_rust_rdma_device(const struct rdma_cm_id *id);
 int rds_rust_rdma_connect_locked(struct rdma_cm_id *id, struct rdma_conn_param *param,
 				 unsigned int timeout_ms);

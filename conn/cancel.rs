@@ -247,6 +247,19 @@ impl Connection {
         done
     }
 
+    /// Drops what is queued without a socket: answers to pings. The caller ensures that no socket
+    /// uses the connection, and that it has no link.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(super) fn drop_answers(&self) {
+        let _taking = self.path.cancel_lock.lock();
+        let done = self.path.take_out(|_, _| Pick::Take, || true);
+        let answers = done.iter().filter(|message| !message.is_for_one_link());
+        self.note_drop(Counter::SendPongDropped, answers.count());
+    }
+
     /// Drops the messages that are lost with a queue pair. They are those that were meant for that
     /// link only, and those with an operation of unknown outcome. The latter must not arrive
     /// without the result of their operation, and their senders are notified.

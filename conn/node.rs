@@ -561,13 +561,22 @@ impl Node {
 
     /// Closes all connections of a transport, which stay in the table. The caller ensures that none
     /// of them gets another endpoint meanwhile.
+    ///
+    /// # Context
+    ///
+    /// Sleeps, for as long as the slowest of them takes.
     pub(crate) fn suspend(&self, transport: TransportId) {
-        let Ok(()) = self.try_for_each::<Infallible>(|connection| {
-            if connection.key.transport == transport {
-                connection.suspend();
-            }
-            Ok(())
-        });
+        let for_each = |each: fn(&Arc<Connection>)| {
+            let Ok(()) = self.try_for_each::<Infallible>(|connection| {
+                if connection.key.transport == transport {
+                    each(connection);
+                }
+                Ok(())
+            });
+        };
+        // Before anything is waited for.
+        for_each(Connection::begin_suspend);
+        for_each(flush::<Connection, 0>);
     }
 
     /// Ends all connections for good, and waits for nothing but their own work. The caller has

@@ -320,6 +320,8 @@ pub(super) enum PathEvent {
     Misplaced,
     /// A new link makes the peer send its congestion map. Only of the other ones.
     MapWanted,
+    /// The network namespace has no socket that uses the transport.
+    Suspended,
 }
 
 impl PathEvent {

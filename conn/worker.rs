@@ -216,23 +216,35 @@ impl Connection {
         self.wake_worker();
     }
 
-    /// Ends the endpoint and rejects the request, if there are any. Later events may create others,
-    /// and earlier failures delay none of them. Sleeps.
-    pub(super) fn suspend(self: &Arc<Self>) {
-        let mut worker = self.path.worker.lock();
-        self.handle(&mut worker, Event::Stop);
+    /// Starts to end the endpoint and to reject the request, if there are any. Later events may
+    /// create others.
+    ///
+    /// # Context
+    ///
+    /// Any context.
+    pub(super) fn begin_suspend(self: &Arc<Self>) {
+        self.path.set_event(PathEvent::Suspended);
+        self.wake_worker();
+    }
+
+    /// Ends the endpoint and rejects the request. Earlier failures delay no later connection.
+    /// Sleeps.
+    #[cold]
+    fn suspend(self: &Arc<Self>, worker: &mut Worker) {
+        self.handle(worker, Event::Stop);
         worker.machine = Machine::new();
+        self.drop_answers();
         // Nothing of this node waits any more.
         let _: bool = self.path.take_event(PathEvent::Wanted);
         self.reject_request();
-        drop(worker);
-        // Events that came meanwhile may have found the worker busy.
-        self.wake_worker();
     }
 
     /// Handles events until there are none.
     fn work(self: &Arc<Self>) {
         let mut worker = self.path.worker.lock();
+        if self.path.take_event(PathEvent::Suspended) {
+            self.suspend(&mut worker);
+        }
         while let Some(event) = self.next_event(&mut worker) {
             self.handle(&mut worker, event);
         }

@@ -30,6 +30,8 @@ pub(crate) struct RdmaDevices;
 pub(crate) struct RdmaService;
 
 impl RdmaService {
+    pub(crate) fn end(&self) {}
+
     pub(crate) fn with(&self, transports: Transports) -> Transports {
         transports
     }

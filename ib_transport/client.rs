@@ -40,8 +40,10 @@ impl IbShared {
         device.close();
         // Wait for CM ids that had no device yet when their creation began.
         self.owners.sections().synchronize();
-        // Only users of the device and its work item destroy these, and both are gone.
+        // Users of the device and its work item are gone. The end of a namespace may have taken
+        // others, and destroys them in a section.
         self.parking.clear(device.id);
+        self.owners.sections().synchronize();
         // `close` has waited for all queue pairs, so an error is a defect.
         if let Err(error) = device.pd.release_kept() {
             rdma.with_name(|name| {

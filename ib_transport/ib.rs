@@ -103,7 +103,7 @@ impl IbShared {
         Arc::pin_init(
             try_pin_init!(Self {
                 owners,
-                devices <- new_spinlock_bh!(KVec::new(), "Ib::devices"),
+                devices <- new_spinlock_bh!(KVec::new(), "IbShared::devices"),
                 pool_shared,
                 fragment,
                 tunables,
@@ -187,7 +187,7 @@ pub(crate) struct Ib {
     pub(super) shared: Arc<IbShared>,
     pub(super) net: NetRef,
     /// The addresses that devices have. Outside of the initial namespace only set when a program
-    /// uses one, so a namespace without a device needs no memory for them.
+    /// may use one, so a machine without a device needs no memory for them.
     pub(super) addrs: SetOnce<Arc<LocalAddrs>>,
     /// Connections may be made: see [`super::netns`].
     pub(super) is_open: Atomic<bool>,
@@ -273,7 +273,7 @@ impl Ib {
     /// Defers the rejection of a request until its network device is up. Returns `false` if it is
     /// rejected at once: no memory, too many requests, or no device. May sleep.
     pub(super) fn park_request(self: &Arc<Self>, request: IncomingRequest) -> bool {
-        let Some(rdma) = request.device() else {
+        let Some(rdma) = request.bound_device() else {
             return false;
         };
         let Ok(request) = DeferredCmId::request(rdma.id(), &self.deferred, request) else {

@@ -69,7 +69,7 @@ impl WorkItem for Ib {
 }
 
 impl Ib {
-    /// Returns `true` if a device has an address, and no socket has used one before.
+    /// Returns `true` if a device has an address. Called until the addresses are cached.
     ///
     /// # Errors
     ///
@@ -80,28 +80,35 @@ impl Ib {
     /// Sleeps. Not for CM handlers.
     #[cold]
     pub(super) fn claims_first(&self, addr: IpBits, scope: u32) -> Result<bool> {
-        if !self.owners.look_up(&self.net, addr, scope)? {
+        if !self.owners.may_have(&self.net, addr, scope) {
             return Ok(false);
         }
+        without_io(|| self.cache_addrs())?;
+        let addrs = self.addrs.as_ref();
+        addrs.map_or(Ok(false), |addrs| addrs.has(addr, scope))
+    }
+
+    /// Creates the cache of addresses, unless the service has ended. Sleeps.
+    fn cache_addrs(&self) -> Result {
         let mut service = self.service.lock();
-        if service.ended {
-            return Ok(false);
+        if service.ended || self.addrs.as_ref().is_some() {
+            return Ok(());
         }
-        if self.addrs.as_ref().is_none() {
-            let addrs = LocalAddrs::new(self.net.clone(), &self.owners)?;
-            service.events = Some(AddrEvents::new(&addrs)?);
-            let _: bool = self.addrs.populate(addrs.clone());
-            // The program need not wait for the answers about other addresses.
-            addrs.start_later();
-        }
-        Ok(true)
+        let addrs = LocalAddrs::new(self.net.clone(), &self.owners)?;
+        service.events = Some(AddrEvents::new(&addrs)?);
+        let _: bool = self.addrs.populate(addrs.clone());
+        addrs.start_later();
+        Ok(())
     }
 
     /// Notes that a socket is about to be bound to an address of a device. May sleep.
     pub(super) fn begin_service(self: &Arc<Self>, node: &Arc<Node>) {
-        if self.is_init() {
-            return;
+        if !self.is_init() {
+            without_io(|| self.begin(node));
         }
+    }
+
+    fn begin(self: &Arc<Self>, node: &Arc<Node>) {
         let mut service = self.service.lock();
         service.sockets = service.sockets.saturating_add(1);
         if service.ended {
@@ -161,8 +168,8 @@ impl Ib {
 
     /// Notes that a CM id is deferred, which keeps the namespace. Any context.
     pub(super) fn end_later(self: &Arc<Self>) {
-        if !self.is_open.load(Relaxed) {
-            self.owners.queue().arm(self.clone(), LINGER_MS);
+        if !self.is_init() {
+            self.owners.queue().arm_unless_set(self.clone(), LINGER_MS);
         }
     }
 
@@ -175,13 +182,16 @@ impl Ib {
         if service.sockets > 0 {
             return self.listen(&mut service);
         }
-        self.close(service.active.take());
+        if let Some(active) = service.active.take() {
+            let node = self.close(active);
+            node.suspend(TransportId::Ib);
+        }
         if !self.deferred.is_used() {
             return;
         }
         // Soft-RoCE must not lose its management queue pair, as long as that can be helped.
         if service.waits >= MOST_WAITS {
-            self.parking.clear_net(self.net.id());
+            self.clear_deferred();
         }
         service.waits = service.waits.saturating_add(1);
         // Others may have been deferred meanwhile.
@@ -190,31 +200,48 @@ impl Ib {
         }
     }
 
-    /// Ends the listeners and the connections.
-    fn close(&self, active: Option<ServedNode>) {
+    /// Ends the listeners. Until the next service no connection gets an endpoint.
+    fn close(&self, active: ServedNode) -> Arc<Node> {
         self.is_open.store(false, Relaxed);
-        if let Some(ServedNode { node, listeners }) = active {
-            // No request arrives after this.
-            drop(listeners);
-            node.suspend(TransportId::Ib);
-        }
+        // No request arrives after the drop of the listeners.
+        active.node
+    }
+
+    /// Destroys the CM ids that are deferred. The removal of a device waits for that.
+    fn clear_deferred(&self) {
+        // Without memory it only does not wait.
+        let _section = self.section().ok();
+        self.parking.clear_net(self.net.id());
     }
 }
 
-/// The service of a namespace. Dropping it ends the service for good, and sleeps. No socket of the
-/// namespace is left.
+/// The service of a namespace, which has no socket when this is dropped.
+///
+/// The end has two parts, so that the connections can end together with those of other transports.
+/// First [`Self::end`], then `Node::stop`, then the drop of this. Both sleep.
 pub(crate) struct IbService(pub(crate) Arc<Ib>);
+
+impl IbService {
+    /// Ends the listeners, and with them the requests, for good.
+    pub(crate) fn end(&self) {
+        without_io(|| {
+            let mut service = self.0.service.lock();
+            service.ended = true;
+            let active = service.active.take();
+            drop(service);
+            active.map(|active| self.0.close(active))
+        });
+    }
+}
 
 impl Drop for IbService {
     fn drop(&mut self) {
-        let mut service = self.0.service.lock();
-        service.ended = true;
-        let (active, events) = (service.active.take(), service.events.take());
-        drop(service);
-        self.0.close(active);
-        self.0.parking.clear_net(self.0.net.id());
-        // No CM id is deferred after this, which would arm it again.
-        cancel_delayed::<_, 0>(&self.0);
-        drop(events);
+        self.end();
+        without_io(|| {
+            // Nobody defers another one, or sets the timer, because no connection is left.
+            self.0.clear_deferred();
+            cancel_delayed::<_, 0>(&self.0);
+            drop(self.0.service.lock().events.take());
+        });
     }
 }

@@ -56,11 +56,19 @@ pub(crate) struct RdmaDevices {
     _faults: FaultInjection,
 }
 
-/// The service of a namespace of root other than the initial one. Dropping it ends the service for
-/// good, and sleeps. No socket of the namespace is left.
+/// The service of a namespace of root other than the initial one. Its end is that of [`IbService`].
 pub(crate) struct RdmaService(IbService);
 
 impl RdmaService {
+    /// Ends the listeners. The caller stops the node before it drops this.
+    ///
+    /// # Context
+    ///
+    /// Sleeps.
+    pub(crate) fn end(&self) {
+        self.0.end();
+    }
+
     /// Adds the transport to those of the node of the namespace.
     pub(crate) fn with(&self, transports: Transports) -> Transports {
         transports.with(self.0 .0.clone())

@@ -8,9 +8,9 @@
 //! A lookup in the connection manager needs a CM id and takes its locks. So the answers are cached
 //! in an [`AddrTable`] until an event that may change one. Such an event changes an address, a
 //! network device or a port of an RDMA device, or adds or removes an RDMA device. It invalidates
-//! all answers. Shortly afterwards all addresses of the namespace are looked up again, so even the
-//! first bind hits the cache. A bind that misses does its own lookup. Others that want the same
-//! answer meanwhile wait for that lookup.
+//! all answers. Shortly afterwards all addresses of the initial namespace are looked up again, so
+//! even the first bind hits the cache. A bind that misses does its own lookup. Others that want the
+//! same answer meanwhile wait for that lookup.
 //!
 //! Then each device's [`AddrUser`] is notified, so that it can check its addresses.
 //!
@@ -170,7 +170,7 @@ impl AddrOwners {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                devices <- new_spinlock_bh!(KVec::new(), "LocalAddrs::devices"),
+                devices <- new_spinlock_bh!(KVec::new(), "AddrOwners::devices"),
                 all <- new_spinlock_bh!(KVec::new(), "AddrOwners::all"),
                 sections: Sections::new()?,
                 queue: OwnedQueue::new(c"rds_cm")?,
@@ -229,22 +229,14 @@ impl AddrOwners {
         }
     }
 
-    /// Returns `true` if an RDMA device has an address of a namespace. Asks the CM each time.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
+    /// Returns `true` if there is a device, and an address is a local one of a namespace.
     ///
     /// # Context
     ///
-    /// Sleeps. Not for CM handlers.
-    pub(crate) fn look_up(&self, net: &NetRef, addr: IpBits, scope: u32) -> Result<bool> {
-        let key = AddrKey::new(addr.halves(), scope);
-        let elsewhere = net.locality(key.addr(), scope) == Locality::Elsewhere;
-        if elsewhere || self.devices.lock().is_empty() {
-            return Ok(false);
-        }
-        Ok(self.query_cm(net, &key).0?.is_some())
+    /// Any context except hard interrupt.
+    pub(crate) fn may_have(&self, net: &NetRef, addr: IpBits, scope: u32) -> bool {
+        let addr = AddrKey::new(addr.halves(), scope).addr();
+        !self.devices.lock().is_empty() && net.locality(addr, scope) != Locality::Elsewhere
     }
 
     /// Returns the sections in which a CM id may be bound to a device.
@@ -261,8 +253,16 @@ impl AddrOwners {
 /// Events of ports may concern each namespace.
 impl Watch for AddrOwners {
     fn changed(self: &Arc<Self>) {
-        for addrs in self.all.lock().iter() {
-            addrs.changed();
+        // Backwards: if a namespace ends meanwhile, another is notified twice, but none is missed.
+        // One that begins meanwhile has no answer from before the event.
+        let count = self.all.lock().len();
+        for index in (0..count).rev() {
+            let all = self.all.lock();
+            let addrs = all.get(index).cloned();
+            drop(all);
+            if let Some(addrs) = addrs {
+                addrs.changed();
+            }
         }
     }
 }
@@ -466,8 +466,11 @@ impl LocalAddrs {
             // A failed lookup is repeated by the next bind, which gets the error.
             let _ = self.device_of(IpBits::new(addr), scope);
         };
-        // Running out of memory here has the same effect for all addresses.
-        let _ = self.net.for_each_assigned(REFRESH_MAX, look_up);
+        // There may be many other namespaces, and most of them have no device.
+        if self.net().is_init() {
+            // Running out of memory here has the same effect for all addresses.
+            let _ = self.net.for_each_assigned(REFRESH_MAX, look_up);
+        }
         // Backwards: if a device is removed meanwhile, another is notified twice, but none is
         // missed.
         let count = self.owners.devices.lock().len();

@@ -207,6 +207,15 @@ impl IncomingRequest {
         unsafe { IbDevice::try_get(device) }
     }
 
+    /// Returns the device through which the request arrived, also if it does not serve the network
+    /// namespace of the listener any more. `None` if it is being removed.
+    pub(crate) fn bound_device(&self) -> Option<ARef<IbDevice>> {
+        // SAFETY: The identifier is alive.
+        let device = unsafe { bindings::rds_rust_rdma_bound_device(self.request.raw.as_ptr()) };
+        // SAFETY: The device stays in memory as long as an identifier is bound to it.
+        unsafe { IbDevice::try_get(device) }
+    }
+
     /// Returns the local GID and the peer's GID in a request over RoCE. `None` if it arrived over
     /// another transport.
     ///

@@ -322,20 +322,20 @@ mod suite {
     }
 
     #[test]
-    fn a_suspended_connection_stays_down_until_it_is_wanted_again() -> Result {
+    fn a_suspended_connection_is_empty_and_down_until_it_is_wanted_again() -> Result {
         let bench = Bench::new(true)?;
         let connection = bench.connect()?;
         let ups = || {
             bench.queue.flush();
             bench.fake.ups.load(Relaxed)
         };
-        let suspend = |transport| -> Result<_> {
+        let suspended = [TransportId::Tcp, TransportId::Ib].map(|transport| -> Result<_> {
             bench.node.suspend(transport);
             Ok((ups(), bench.send(&connection, 1).map(|()| ups())?))
-        };
-        let suspended = [TransportId::Tcp, TransportId::Ib].map(suspend);
+        });
+        let dropped = bench.counted("send_pong_dropped");
         bench.end();
-        assert_eq!(suspended, [Ok((1, 1)), Ok((1, 2))]);
+        assert_eq!((suspended, dropped), ([Ok((1, 1)), Ok((1, 2))], 2));
         Ok(())
     }
 

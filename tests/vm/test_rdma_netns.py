@@ -2,9 +2,8 @@
 """RDS over RDMA in network namespaces other than the initial one.
 
 The namespaces of a machine are its nodes, with veth pairs between them and a soft-RoCE device on
-each end. That of Linux 7.2 has sockets in the initial namespace only, so these tests need 7.3.
-There soft-RoCE does not survive the move of a device from one namespace to another. So the tests of
-the exclusive mode use the devices of tests/vm/faulty, which do.
+each end. Soft-RoCE does not survive the move of a device from one namespace to another. So the
+tests of the exclusive mode use the devices of tests/vm/faulty, which do.
 """
 
 import errno
