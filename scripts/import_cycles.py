@@ -16,7 +16,7 @@ EXCEPTIONS = {
     "conn": {"connection", "info", "node", "path", "path_set", "receive", "retry_timers", "transport", "transports",
              "worker"},
     "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "recv_queue", "room_waiters",
-               "shared_state", "sndbuf_charge", "state", "upper", "waiters", "waiting"},
+               "shared_state", "sndbuf_charge", "state", "upper", "waiters"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

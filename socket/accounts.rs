@@ -4,15 +4,13 @@
 //! messages from other nodes, and congestion maps.
 //!
 //! Peers that accept nothing keep sent messages in memory for as long as they like. So do programs
-//! that do not read. All users share the buffer pools. The limits here prevent one user from
-//! exhausting the pools for others, with any number of sockets. Programs that may exceed limits
-//! have no account.
+//! that do not read. All users share the buffer pools. The limits in `shares.rs` prevent one user
+//! from exhausting the pools for others, with any number of sockets. Programs that may exceed
+//! limits have no account.
 
 use super::{
     shared_room::SharedRoom,
-    upper::Node,
-    RoomWaiters,
-    UpperNode, //
+    RoomWaiters, //
 };
 use crate::{
     cong::MapCount,
@@ -27,11 +25,7 @@ use crate::{
             UserId, //
         }, //
     },
-    proto::rcvbuf::{
-        self,
-        Unread,
-        Usage, //
-    }, //
+    proto::rcvbuf::Unread, //
 };
 use kernel::{
     prelude::*,
@@ -48,16 +42,8 @@ use kernel::{
     }, //
 };
 
-/// Number of users whose shares fill a pool.
-///
-/// A pool may take a quarter of a node's memory by default, so a share is a 64th. At the receiver
-/// short messages may take twice that, a 32nd. A port drops messages only above a 32nd of the
-/// node's memory. So between nodes of equal size one user cannot cause drops of other users'
-/// messages.
-const USERS: usize = 16;
-
 /// Memory of unread messages, as a sum.
-struct Sum {
+pub(super) struct Sum {
     in_buffers: Atomic<u64>,
     copied: Atomic<u64>,
 }
@@ -70,7 +56,7 @@ impl Sum {
         }
     }
 
-    fn add(&self, more: Unread) {
+    pub(super) fn add(&self, more: Unread) {
         if more.in_buffers != 0 {
             self.in_buffers.fetch_add(more.in_buffers, Relaxed);
         }
@@ -79,7 +65,7 @@ impl Sum {
         }
     }
 
-    fn subtract(&self, less: Unread) {
+    pub(super) fn subtract(&self, less: Unread) {
         if less.in_buffers != 0 {
             self.in_buffers.fetch_sub(less.in_buffers, Relaxed);
         }
@@ -88,7 +74,7 @@ impl Sum {
         }
     }
 
-    fn read_once(&self) -> Unread {
+    pub(super) fn read_once(&self) -> Unread {
         Unread {
             in_buffers: self.in_buffers.read_once(),
             copied: self.copied.read_once(),
@@ -99,13 +85,13 @@ impl Sum {
 /// Charges of a user.
 pub(crate) struct Account {
     /// Unread messages at the user's sockets.
-    unread: Sum,
+    pub(super) unread: Sum,
     /// `unread` is so much that the user's ports count as congested earlier.
-    tight: Atomic<bool>,
+    pub(super) tight: Atomic<bool>,
     /// `unread` is so much that sockets without messages keep no charge.
-    close: Atomic<bool>,
+    pub(super) close: Atomic<bool>,
     /// Messages of the user to other nodes.
-    sent: SharedRoom,
+    pub(super) sent: SharedRoom,
     /// Bounce buffers of the user's operations, in bytes.
     pub(super) bounced: Atomic<usize>,
     /// Congestion maps that the user's sockets have needed first, in the initial namespace.
@@ -127,119 +113,6 @@ impl Account {
         };
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
-
-    /// Charges `bytes` to the user's share for sending. Returns `false` if there is no room.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    pub(crate) fn charge(&self, node: &Node, bytes: usize) -> bool {
-        self.sent.charge(bytes, share_limit(node))
-    }
-
-    /// Returns `true` if there is room to send. Otherwise the waiters are woken when there is.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn has_room(&self, node: &Node) -> bool {
-        self.sent.has_room(share_limit(node))
-    }
-
-    /// Releases `bytes`, and schedules the wake-up of waiters if there is room again.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    pub(crate) fn credit(&self, node: &Node, bytes: usize) {
-        if self.sent.credit(bytes, || share_limit(node)) {
-            self.waiters.wake(&node.queue);
-        }
-    }
-
-    /// Charges an unread message.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn charge_unread(&self, node: &Node, more: Unread) {
-        node.shared.accounts.unread.add(more);
-        self.unread.add(more);
-        self.update_tight(node);
-    }
-
-    /// Uncharges messages that were read or dropped.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn uncharge_unread(&self, node: &Node, less: Unread) {
-        self.unread.subtract(less);
-        node.shared.accounts.unread.subtract(less);
-        self.update_tight(node);
-    }
-
-    /// Returns the unread messages of the user, and those of all users.
-    #[inline]
-    fn unread_sums(&self, node: &Node) -> (Unread, Unread) {
-        let all = &node.shared.accounts.unread;
-        (self.unread.read_once(), all.read_once())
-    }
-
-    /// Returns `true` if the ports of the user count as congested earlier.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    pub(crate) fn is_tight(&self) -> bool {
-        self.tight.read_once()
-    }
-
-    /// Returns `true` if sockets without messages keep no charge.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    pub(crate) fn is_charged_closely(&self) -> bool {
-        self.close.read_once()
-    }
-
-    /// Returns the user's share of the receive memory, which decides about messages in buffers.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn usage(&self, node: &Node) -> Usage {
-        let (own, all) = self.unread_sums(node);
-        rcvbuf::usage(own, all, node.pool_limit() as u64)
-    }
-
-    /// Returns `true` if the user gets a short message.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn takes_short(&self, node: &Node) -> bool {
-        let (own, all) = self.unread_sums(node);
-        rcvbuf::takes_short(own, all, node.pool_limit() as u64)
-    }
-
-    fn update_tight(&self, node: &Node) {
-        let (own, all) = self.unread_sums(node);
-        let limit = node.pool_limit() as u64;
-        let tight = rcvbuf::usage(own, all, limit) != Usage::Small;
-        if tight != self.is_tight() {
-            self.tight.store(tight, Relaxed);
-        }
-        let close = rcvbuf::closely(own, all, limit);
-        if close != self.is_charged_closely() {
-            self.close.store(close, Relaxed);
-        }
-    }
 }
 
 /// Account of a user, and the number of sockets that hold it.
@@ -252,7 +125,7 @@ struct User {
 #[pin_data]
 pub(crate) struct Accounts {
     /// Unread messages of all users.
-    unread: Sum,
+    pub(super) unread: Sum,
     #[pin]
     users: SpinLockBh<RBTree<UserId, User>>,
 }
@@ -368,13 +241,4 @@ impl Drop for AccountRef {
         drop(users);
         drop(gone);
     }
-}
-
-/// Returns the limit on the memory of a user's messages to other nodes, in bytes.
-///
-/// # Context
-///
-/// Any context.
-fn share_limit(node: &Node) -> usize {
-    node.pool_limit() / USERS
 }

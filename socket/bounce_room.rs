@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bounce buffers for the local memory of operations.
+//! Bounce buffers for the local memory of operations, which `bounce_charge.rs` charges.
 //!
 //! A device that cannot reach all memory accesses memory of programs through bounce buffers, of
 //! which the kernel has few. An operation holds them from the call that begins it until its memory
 //! is released. That may take as long as its peer accepts nothing. So a call without room waits
 //! until other operations have ended. It does so before it holds anything that they need.
 
-use super::{
-    upper::Node,
-    Account,
-    RoomWaiters, //
-};
-use crate::{
-    kapi::sync::ReadOnce,
-    proto::bounce::may_bounce, //
-};
+use super::RoomWaiters;
 use kernel::{
     prelude::*,
     sync::{
         atomic::{
             Atomic,
-            Full,
-            Relaxed, //
+            Full, //
         },
         Arc, //
     }, //
@@ -31,9 +22,9 @@ use kernel::{
 /// The bounce buffers that operations of this node hold.
 pub(crate) struct BounceRoom {
     /// In bytes.
-    held: Atomic<usize>,
+    pub(super) held: Atomic<usize>,
     /// A socket waits for room.
-    is_awaited: Atomic<bool>,
+    pub(super) is_awaited: Atomic<bool>,
     pub(crate) waiters: Arc<RoomWaiters>,
 }
 
@@ -55,62 +46,5 @@ impl BounceRoom {
     pub(crate) fn await_release(&self) {
         // Full order: a concurrent release either sees the flag, or its bytes are seen afterwards.
         self.is_awaited.xchg(true, Full);
-    }
-}
-
-/// Charge for the bounce buffers of an operation. It is released when dropped, in any context.
-pub(crate) struct BounceCharge {
-    node: Arc<Node>,
-    account: Option<Arc<Account>>,
-    bytes: usize,
-}
-
-impl BounceCharge {
-    /// Charges `bytes` of bounce buffers for an operation. The user of `account` is restricted
-    /// further. Returns `None` if there is no room.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        account: Option<&Arc<Account>>,
-        bytes: usize,
-        limit: usize,
-    ) -> Option<Self> {
-        let mut all = node.shared.bounce_room.held.read_once();
-        loop {
-            let own = account.map_or(0, |account| account.bounced.read_once());
-            if !may_bounce(own, all, limit) {
-                return None;
-            }
-            let more = all.saturating_add(bytes);
-            match node.shared.bounce_room.held.cmpxchg(all, more, Full) {
-                Ok(_) => break,
-                Err(now) => all = now,
-            }
-        }
-        // Calls of one user at the same time may each exceed the user's part by one operation.
-        if let Some(account) = account {
-            account.bounced.fetch_add(bytes, Relaxed);
-        }
-        Some(Self {
-            node: node.clone(),
-            account: account.cloned(),
-            bytes,
-        })
-    }
-}
-
-impl Drop for BounceCharge {
-    fn drop(&mut self) {
-        if let Some(account) = &self.account {
-            account.bounced.fetch_sub(self.bytes, Relaxed);
-        }
-        let room = &self.node.shared.bounce_room;
-        room.held.fetch_sub(self.bytes, Full);
-        if room.is_awaited.read_once() && room.is_awaited.xchg(false, Full) {
-            room.waiters.wake(&self.node.queue);
-        }
     }
 }

@@ -8,6 +8,7 @@
 mod accounts;
 mod address;
 mod binds;
+mod bounce_charge;
 mod bounce_room;
 mod cong_notify;
 mod incoming;
@@ -24,6 +25,7 @@ mod room_waiters;
 mod send_room;
 mod shared_room;
 mod shared_state;
+mod shares;
 mod sndbuf_charge;
 mod stamps;
 mod state;
@@ -48,10 +50,8 @@ pub(crate) use binds::{
     BindTable,
     FIRST_PORT, //
 };
-pub(crate) use bounce_room::{
-    BounceCharge,
-    BounceRoom, //
-};
+pub(crate) use bounce_charge::BounceCharge;
+pub(crate) use bounce_room::BounceRoom;
 pub(crate) use incoming::{
     Incoming,
     Keep,
@@ -74,10 +74,8 @@ pub(crate) use notify_queue::Notification;
 pub(crate) use recv_buf::RecvBuf;
 pub(crate) use room_waiters::RoomWaiters;
 pub(crate) use shared_state::SharedState;
-pub(crate) use sndbuf_charge::{
-    ChargeError,
-    SndbufCharge, //
-};
+pub(crate) use shares::ChargeError;
+pub(crate) use sndbuf_charge::SndbufCharge;
 pub(crate) use stamps::{
     BadTraces,
     Stamps,
@@ -85,7 +83,8 @@ pub(crate) use stamps::{
 };
 pub(crate) use state::{
     CachedRoute,
-    Socket, //
+    Socket,
+    WaitingOn, //
 };
 pub(crate) use transport_id::TransportId;
 pub(crate) use upper::{
@@ -94,4 +93,3 @@ pub(crate) use upper::{
     UpperNode, //
 };
 pub(crate) use waiters::Waiters;
-pub(crate) use waiting::WaitingOn;

@@ -14,6 +14,7 @@ use super::{
     Incoming,
     Keep,
     Socket,
+    Traces,
     TransportId,
     UpperNode, //
 };
@@ -46,6 +47,17 @@ use kernel::{
 };
 
 impl Sock<Socket> {
+    /// Sets the timestamps of the receive path that the program requests.
+    ///
+    /// # Context
+    ///
+    /// Process context.
+    pub(crate) fn set_traces(&self, traces: Traces) {
+        let mut control = self.control.lock();
+        let before = core::mem::replace(&mut control.traces, traces);
+        self.node.note_tracing(before.is_empty(), traces.is_empty());
+    }
+
     /// Queues a message to be read.
     ///
     /// # Context

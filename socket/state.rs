@@ -16,8 +16,8 @@ use super::{
         Connection,
         Node, //
     },
-    waiting::WaitingOn,
     AccountRef,
+    RoomWaiters,
     Traces,
     TransportId,
     Waiters, //
@@ -75,6 +75,14 @@ pub(crate) enum CachedRoute {
     Connection(Arc<Connection>),
     /// To a socket of this node.
     Socket(ARef<Sock<Socket>>),
+}
+
+/// Owner of a list of waiters that a socket is on.
+#[derive(Clone)]
+pub(crate) enum WaitingOn {
+    Peer(Arc<Connection>),
+    Socket(ARef<Sock<Socket>>),
+    Room(Arc<RoomWaiters>),
 }
 
 /// State of a socket.
@@ -317,16 +325,5 @@ impl Sock<Socket> {
     /// Any context.
     pub(crate) fn begin_close(&self) {
         self.closed.store(true, Relaxed);
-    }
-
-    /// Sets the timestamps of the receive path that the program requests.
-    ///
-    /// # Context
-    ///
-    /// Process context.
-    pub(crate) fn set_traces(&self, traces: Traces) {
-        let mut control = self.control.lock();
-        let before = core::mem::replace(&mut control.traces, traces);
-        self.node.note_tracing(before.is_empty(), traces.is_empty());
     }
 }

@@ -6,33 +6,17 @@
 //! A socket that is closed removes itself from all of them.
 
 use super::{
-    upper::Connection,
-    Account,
     RoomWaiters,
     Socket,
     UpperConnection,
-    Waiters, //
+    Waiters,
+    WaitingOn, //
 };
-use crate::kapi::{
-    net::Sock,
-    sync::ReadOnce, //
-};
+use crate::kapi::net::Sock;
 use kernel::{
     prelude::*,
-    sync::{
-        aref::ARef,
-        atomic::Relaxed,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
-
-/// Owner of a list of waiters that a socket is on.
-#[derive(Clone)]
-pub(crate) enum WaitingOn {
-    Peer(Arc<Connection>),
-    Socket(ARef<Sock<Socket>>),
-    Room(Arc<RoomWaiters>),
-}
 
 impl WaitingOn {
     /// Returns the list.
@@ -59,77 +43,7 @@ impl WaitingOn {
     }
 }
 
-impl Socket {
-    /// Returns the account that is charged for messages to other nodes. If there is none yet, that
-    /// is the account of the calling program's user.
-    ///
-    /// # Errors
-    ///
-    /// - `ENOMEM`
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    pub(crate) fn account(&self) -> Result<Option<&Arc<Account>>> {
-        if self.creator.is_none() && self.sender.as_ref().is_none() {
-            // Another caller may have set it meanwhile; then that account stays.
-            let sender = self.node.shared.accounts.of_caller()?;
-            if sender.is_some() {
-                self.is_charged.store(true, Relaxed);
-            }
-            self.sender.populate(sender);
-        }
-        Ok(self.known_account())
-    }
-
-    /// Returns the account, if there is one yet.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline]
-    fn known_account(&self) -> Option<&Arc<Account>> {
-        match &self.creator {
-            None => self.sender.as_ref()?.as_deref(),
-            creator => creator.as_deref(),
-        }
-    }
-
-    /// Releases bytes of the user's share.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline(never)]
-    pub(super) fn credit_share(&self, bytes: usize) {
-        if let Some(account) = self.known_account() {
-            account.credit(&self.node, bytes);
-        }
-    }
-}
-
 impl Sock<Socket> {
-    /// Returns `true` if the share of the user has room. Otherwise the socket is woken when it has.
-    ///
-    /// # Context
-    ///
-    /// Process context; may sleep.
-    #[inline]
-    pub(crate) fn may_use_share(&self) -> bool {
-        !self.is_charged.read_once() || self.has_share()
-    }
-
-    #[inline(never)]
-    fn has_share(&self) -> bool {
-        let Some(account) = self.known_account() else {
-            return true;
-        };
-        // If there is no memory for the waiter, the next call reports the room.
-        account.has_room(&self.node)
-            || self.await_room(&account.waiters).is_err()
-            || account.has_room(&self.node)
-    }
-
     /// Lets the socket be woken when there is room. The caller then checks again.
     ///
     /// # Errors

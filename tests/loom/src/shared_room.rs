@@ -12,7 +12,7 @@ mod shared_room;
 
 const LIMIT: usize = 16;
 
-/// A share, as `socket/accounts.rs` and `af_rds/sendmsg.rs` use it.
+/// A share, as `socket/shares.rs` and `af_rds/sendmsg.rs` use it.
 struct Share {
     room: SharedRoom,
     wait: WaitQueue,
