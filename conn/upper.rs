@@ -10,8 +10,9 @@ use crate::{
     kapi::net::Net,
     socket::{
         Bound,
+        Declared,
+        Forward,
         Socket,
-        Upper,
         UpperConnection,
         UpperNode,
         Waiters, //
@@ -19,7 +20,8 @@ use crate::{
 };
 use kernel::sync::Arc;
 
-impl Upper for Socket {
+impl Forward for Declared {
+    type Socket = Socket;
     type Node = Node;
     type Connection = Connection;
 }

@@ -15,8 +15,6 @@ import checks
 EXCEPTIONS = {
     "conn": {"connection", "info", "node", "path", "path_set", "receive", "retry_timers", "transport", "transports",
              "worker"},
-    "socket": {"accounts", "binds", "bounce_room", "incoming", "net_state", "recv_queue", "room_waiters",
-               "shared_state", "sndbuf_charge", "state", "upper", "waiters"},
 }
 
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]*);")

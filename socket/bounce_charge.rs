@@ -3,7 +3,7 @@
 //! Charge for the bounce buffers of an operation.
 
 use super::{
-    upper::Node,
+    forward::Node,
     Account, //
 };
 use crate::{

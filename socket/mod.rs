@@ -2,6 +2,32 @@
 
 //! State of sockets: receive queue, charges, notifications and memory regions; what the sockets of
 //! a network namespace share, and what all sockets share.
+//!
+//! # Files
+//!
+//! A file uses only those above it in this list:
+//!
+//! | File | Content |
+//! |---|---|
+//! | `transport_id`, `address` | Transports and addresses |
+//! | `stamps`, `msg_meta`, `recv_buf` | Parts of a message |
+//! | `cong_notify`, `notify_queue`, `memory`, `reader_lock`, `send_room` | Parts of a socket |
+//! | `shared_room` | Use of memory that many share |
+//! | `forward` | Forward declarations of the socket, its node and connections |
+//! | `waiters`, `room_waiters` | Lists of sockets that wait |
+//! | `accounts` | Accounts of users |
+//! | `bounce_room` | Bounce buffers of the node |
+//! | `sndbuf_charge` | Charge of a message to its sender |
+//! | `incoming`, `recv_queue` | A message that has arrived, and the queue of those |
+//! | `state` | A socket |
+//! | `binds` | Table of bound sockets |
+//! | `shared_state`, `net_state` | State that all sockets share, and that of a namespace |
+//! | `upper` | Calls to the node and to connections |
+//! | `waiting` | Lists that a socket is on |
+//! | `shares`, `bounce_charge` | Charges to users |
+//! | `overrun` | Limits on arriving messages, and reports of drops |
+//! | `receive` | Delivery, reading, and congestion |
+//! | `unread` | Snapshots of unread messages |
 
 #![deny(unsafe_code)]
 
@@ -11,6 +37,7 @@ mod binds;
 mod bounce_charge;
 mod bounce_room;
 mod cong_notify;
+mod forward;
 mod incoming;
 mod memory;
 mod msg_meta;
@@ -52,6 +79,10 @@ pub(crate) use binds::{
 };
 pub(crate) use bounce_charge::BounceCharge;
 pub(crate) use bounce_room::BounceRoom;
+pub(crate) use forward::{
+    Declared,
+    Forward, //
+};
 pub(crate) use incoming::{
     Incoming,
     Keep,
@@ -88,7 +119,6 @@ pub(crate) use state::{
 };
 pub(crate) use transport_id::TransportId;
 pub(crate) use upper::{
-    Upper,
     UpperConnection,
     UpperNode, //
 };

@@ -6,7 +6,7 @@
 //! wakes them. Each one then tries again.
 
 use super::{
-    Socket,
+    forward::Socket,
     Waiters, //
 };
 use crate::kapi::{

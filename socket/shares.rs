@@ -3,7 +3,11 @@
 //! Charges of messages to the accounts of users, with the limits on them.
 
 use super::{
-    upper::Node,
+    cong_notify::CongNotify,
+    forward::{
+        ForwardSocket,
+        Node, //
+    },
     Account,
     SndbufCharge,
     Socket,
@@ -195,18 +199,6 @@ impl Socket {
             creator => creator.as_deref(),
         }
     }
-
-    /// Releases bytes of the user's share.
-    ///
-    /// # Context
-    ///
-    /// Any context.
-    #[inline(never)]
-    pub(super) fn credit_share(&self, bytes: usize) {
-        if let Some(account) = self.known_account() {
-            account.credit(&self.node, bytes);
-        }
-    }
 }
 
 impl Sock<Socket> {
@@ -270,5 +262,25 @@ impl SndbufCharge {
             bytes: size,
             shared: account.is_some(),
         })
+    }
+}
+
+/// Calls of the files before the socket.
+impl ForwardSocket for Socket {
+    #[inline]
+    fn cong_notify(&self) -> &CongNotify {
+        &self.cong_notify
+    }
+
+    #[inline]
+    fn credit_send(sk: &Sock<Self>, bytes: usize) {
+        sk.credit_send(bytes);
+    }
+
+    #[inline(never)]
+    fn credit_share(&self, bytes: usize) {
+        if let Some(account) = self.known_account() {
+            account.credit(&self.node, bytes);
+        }
     }
 }

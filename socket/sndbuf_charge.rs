@@ -2,7 +2,10 @@
 
 //! Charge for a message to its sender's send buffer and to the share of the sender's user.
 
-use super::Socket;
+use super::forward::{
+    ForwardSocket,
+    Socket, //
+};
 use crate::kapi::net::Sock;
 use kernel::sync::aref::ARef;
 
@@ -34,6 +37,6 @@ impl Drop for SndbufCharge {
         if self.shared {
             self.sk.credit_share(bytes);
         }
-        self.sk.credit_send(bytes);
+        Socket::credit_send(&self.sk, bytes);
     }
 }

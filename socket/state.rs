@@ -7,15 +7,15 @@
 use super::{
     address::Peer,
     cong_notify::CongNotify,
+    forward::{
+        Connection,
+        Node, //
+    },
     memory::Memory,
     notify_queue::NotifyQueue,
     reader_lock::ReaderLock,
     recv_queue::RecvQueue,
     send_room::SendRoom,
-    upper::{
-        Connection,
-        Node, //
-    },
     AccountRef,
     RoomWaiters,
     Traces,

@@ -1,33 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Interface to the connections, which are above sockets.
+//! Interface to the node and the connections, which are above sockets.
 //!
 //! A socket refers to its node, to the connection of its last route and to connections that it
-//! waits for. All of these refer to sockets, so they are in a folder above this one. Code of this
-//! folder knows them as [`Upper::Node`] and [`Upper::Connection`], and calls only the traits here.
-//! The compiler knows the types behind them, so the calls are direct ones.
+//! waits for. Code of this folder knows them as [`Forward::Node`] and [`Forward::Connection`], and
+//! calls only the traits here.
+//!
+//! [`Forward::Node`]: super::Forward::Node
+//! [`Forward::Connection`]: super::Forward::Connection
 
 use super::{
     Bound,
     NetState,
-    Socket,
     Waiters, //
 };
 use crate::kapi::net::Net;
 use core::ops::Deref;
 use kernel::sync::Arc;
-
-/// Types of the layers above sockets. Implemented for [`Socket`], once.
-pub(crate) trait Upper {
-    type Node: UpperNode;
-    type Connection: UpperConnection;
-}
-
-/// The node of a socket.
-pub(super) type Node = <Socket as Upper>::Node;
-
-/// A connection to another node.
-pub(super) type Connection = <Socket as Upper>::Connection;
 
 /// The node, as its sockets use it.
 pub(crate) trait UpperNode: Deref<Target = NetState> {

@@ -5,7 +5,10 @@
 //! Any number of sockets may wait. The cost of adding, removing and waking a socket does not depend
 //! on the number of other waiters or their ports.
 
-use super::Socket;
+use super::forward::{
+    ForwardSocket,
+    Socket, //
+};
 use crate::kapi::{
     net::{
         poll,
@@ -59,7 +62,7 @@ impl Waiter {
     /// Wakes the socket, and reports that ports of a bucket have room.
     fn wake(&self, bucket: usize) {
         let refused = if self.refused { bit(bucket) } else { 0 };
-        self.sk.cong_notify.add(refused);
+        self.sk.cong_notify().add(refused);
         self.sk.wake_writers(poll::IN | poll::OUT | poll::WRBAND);
     }
 }
