@@ -6,10 +6,8 @@
 //! the sweep work of `cancel.rs`. Their buffers count, because each takes a lock of its pool.
 
 use super::{
-    path::{
-        Tx,
-        TxQueue, //
-    },
+    path::Tx,
+    tx_queue::TxQueue,
     Connection, //
 };
 use crate::{

@@ -22,13 +22,13 @@
 //! so the programs are notified.
 
 use super::{
-    info::{
-        QueueKind,
-        BATCH, //
-    },
     path::{
         Path,
         PathEvent, //
+    },
+    tx_queue::{
+        QueueKind,
+        BATCH, //
     },
     Connection, //
 };

@@ -3,6 +3,10 @@
 //! Snapshots of a connection for the `RDS_INFO_*` tables.
 
 use super::{
+    tx_queue::{
+        QueueKind,
+        BATCH, //
+    },
     Connection,
     Path, //
 };
@@ -41,20 +45,8 @@ use kernel::{
     sync::atomic::Relaxed, //
 };
 
-/// Maximum number of messages that are visited each time their queue is locked.
-pub(super) const BATCH: usize = 64;
-
 /// Number of times that a walk may pass all messages.
 const PASSES: usize = 4;
-
-/// The two queues of messages to the peer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QueueKind {
-    /// Messages that wait to be sent.
-    Unsent,
-    /// Messages that the peer has not acknowledged.
-    Sent,
-}
 
 /// Snapshot of a queued message.
 #[derive(Clone, Copy)]

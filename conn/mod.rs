@@ -39,6 +39,7 @@ mod transport;
 mod transports;
 mod tunables;
 mod tx_lock;
+mod tx_queue;
 mod upper;
 mod violation;
 mod worker;
@@ -46,7 +47,6 @@ pub(crate) mod xmit;
 
 pub(crate) use connection::Connection;
 pub(crate) use debugfs::Views;
-pub(crate) use info::QueueKind;
 pub(crate) use key::{
     AsIs,
     ConnKey,
@@ -57,10 +57,7 @@ pub(crate) use node::{
     Node,
     Nodes, //
 };
-pub(crate) use path::{
-    Path,
-    TxQueue, //
-};
+pub(crate) use path::Path;
 #[cfg(rds_kunit)]
 pub(crate) use positions::{
     PositionPlace,
@@ -99,3 +96,7 @@ pub(crate) use transport::{
 };
 pub(crate) use transports::Transports;
 pub(crate) use tunables::Tunables;
+pub(crate) use tx_queue::{
+    QueueKind,
+    TxQueue, //
+};

@@ -13,7 +13,6 @@
 //! Errors: paths for which there is no memory or room are not offered to the peer.
 
 use super::{
-    info::BATCH,
     key::ConnKey,
     path::PathEvent,
     path_set::{
@@ -21,6 +20,7 @@ use super::{
         PathSet, //
     },
     send::NotQueued,
+    tx_queue::BATCH,
     Connection, //
 };
 use crate::{

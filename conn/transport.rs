@@ -9,9 +9,9 @@
 use super::{
     event_mask::EventMask,
     key::ConnKey,
+    tx_queue::TxQueue,
     Connection,
-    Node,
-    TxQueue, //
+    Node, //
 };
 use crate::{
     kapi::{

@@ -7,7 +7,6 @@
 //! and wakes the worker, so CM and completion handlers never wait for it.
 
 use super::{
-    info::BATCH,
     path::PathEvent,
     table::AttemptGroup,
     transport::{
@@ -15,6 +14,7 @@ use super::{
         EndpointEvent,
         NextStep, //
     },
+    tx_queue::BATCH,
     Connection, //
 };
 use crate::{

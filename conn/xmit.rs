@@ -16,8 +16,8 @@
 //! replay. Errors: the link is unusable if a frame cannot be built or posted.
 
 use super::{
-    Connection,
-    TxQueue, //
+    tx_queue::TxQueue,
+    Connection, //
 };
 use crate::{
     cong,
