@@ -15,7 +15,7 @@ use super::{
         Tx, //
     },
     positions::PositionPlace,
-    receive::RecvSide,
+    recv_side::RecvSide,
     Connection,
     Node, //
 };

@@ -28,6 +28,7 @@ mod quota;
 mod receive;
 mod recv_frame;
 mod recv_reserve;
+mod recv_side;
 mod request;
 mod retry_timers;
 mod send;

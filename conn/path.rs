@@ -11,7 +11,7 @@
 use super::{
     event_mask::EventMask,
     key::ConnKey,
-    receive::RecvSide,
+    recv_side::RecvSide,
     transport::{
         Link,
         Request, //
