@@ -5,14 +5,16 @@
 //! The queues and sequence numbers of a path outlive its links. Its worker makes and drops its
 //! endpoint, as the state machine of `proto::connect` decides.
 //!
-//! Each path is a [`Connection`] of its own, see `path_set`. Its work items are fields of that,
+//! Each path is a `Connection` of its own, see `path_set`. Its work items are fields of that,
 //! because an `Arc` of that type queues them.
 
 use super::{
     event_mask::EventMask,
     key::ConnKey,
     recv_side::RecvSide,
+    table::AttemptGroup,
     transport::{
+        Endpoint,
         Link,
         Request, //
     },
@@ -20,9 +22,7 @@ use super::{
         SendSide,
         TxLock, //
     },
-    tx_queue::TxQueue,
-    worker::Worker,
-    Connection, //
+    tx_queue::TxQueue, //
 };
 use crate::{
     kapi::sync::{
@@ -34,6 +34,11 @@ use crate::{
     },
     msg::Message,
     proto::{
+        attempts::AttemptPlace,
+        connect::{
+            Machine,
+            State, //
+        },
         idle::IdleTracker,
         info::RdmaPath,
         keepalive::Keepalive,
@@ -112,12 +117,6 @@ impl Tx {
         }
     }
 
-    pub(super) fn transmit(&mut self, connection: &Connection) {
-        if let Some(link) = &self.link {
-            link.transmit(connection, &mut self.queue);
-        }
-    }
-
     /// Returns `true` if messages wait for a link.
     pub(super) fn needs_link(&self) -> bool {
         self.link.is_none() && !self.queue.unsent.is_empty()
@@ -136,6 +135,55 @@ impl Tx {
         let TxQueue { unsent, sent, .. } = &self.queue;
         let oldest = sent.front().or_else(|| unsent.front());
         oldest.map(|message| message.sequence)
+    }
+}
+
+/// State that only the worker uses.
+pub(super) struct Worker {
+    pub(super) machine: Machine,
+    pub(super) endpoint: Option<KBox<dyn Endpoint>>,
+    /// An action failed, which the state machine has not been notified of.
+    pub(super) failed: bool,
+    /// The timer runs until this path asks again if it may be connected.
+    pub(super) waits_for_first: bool,
+    /// A failure was logged since the connection was last up.
+    pub(super) attempt_logged: bool,
+    /// Group for which the table of connections counts the attempt that is in progress, and its
+    /// place there.
+    pub(super) counted: Option<(AttemptGroup, AttemptPlace)>,
+    /// Place of the same attempt in the quota of all network namespaces but the initial one.
+    pub(super) charged: Option<AttemptPlace>,
+    /// Group in which the table of connections counts this one as waiting for an attempt for its
+    /// peer.
+    pub(super) counted_waiting: Option<AttemptGroup>,
+}
+
+impl Worker {
+    pub(super) const fn new() -> Self {
+        Self {
+            machine: Machine::new(),
+            endpoint: None,
+            failed: false,
+            waits_for_first: false,
+            attempt_logged: false,
+            counted: None,
+            charged: None,
+            counted_waiting: None,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.machine.state() == State::Up
+    }
+
+    /// Returns `true` if the timer runs until the next attempt.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.machine.state() == State::Waiting
+    }
+
+    /// Returns `true` if there is no connection and none is wanted.
+    pub(super) fn is_down(&self) -> bool {
+        self.machine.state() == State::Down
     }
 }
 
@@ -178,7 +226,7 @@ impl PathEvent {
 ///
 /// # Context
 ///
-/// The contexts are those of [`Connection`].
+/// The contexts are those of `Connection`.
 #[pin_data]
 pub(crate) struct Path {
     /// Payload bytes of a fragment: the size agreed on last, or the most likely one.
@@ -222,7 +270,7 @@ pub(crate) struct Path {
     pub(super) peer_may_wait: Atomic<bool>,
     /// Time of the last request for programs that wait, on the monotonic clock, in nanoseconds.
     pub(super) wanted_for_waiting: Atomic<u64>,
-    /// The peer has answered, see [`Connection::note_answer`].
+    /// The peer has answered, see `Connection::note_answer`.
     pub(super) has_answered: Atomic<bool>,
     /// Serialises walks that remove messages from the middle of the queues.
     #[pin]

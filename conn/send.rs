@@ -55,6 +55,14 @@ impl NotQueued {
     }
 }
 
+impl Tx {
+    fn transmit(&mut self, connection: &Connection) {
+        if let Some(link) = &self.link {
+            link.transmit(connection, &mut self.queue);
+        }
+    }
+}
+
 impl Connection {
     /// Queues a message on this path, and posts as much as possible.
     ///

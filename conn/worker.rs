@@ -7,10 +7,12 @@
 //! and wakes the worker, so CM and completion handlers never wait for it.
 
 use super::{
-    path::PathEvent,
+    path::{
+        PathEvent,
+        Worker, //
+    },
     table::AttemptGroup,
     transport::{
-        Endpoint,
         EndpointEvent,
         NextStep, //
     },
@@ -33,10 +35,7 @@ use crate::{
     },
     msg::Message,
     proto::{
-        attempts::{
-            AttemptKind,
-            AttemptPlace, //
-        },
+        attempts::AttemptKind,
         connect::{
             Action,
             Event,
@@ -58,55 +57,6 @@ use kernel::{
     },
     workqueue::WorkItem, //
 };
-
-/// State that only the worker uses.
-pub(super) struct Worker {
-    machine: Machine,
-    endpoint: Option<KBox<dyn Endpoint>>,
-    /// An action failed, which the state machine has not been notified of.
-    failed: bool,
-    /// The timer runs until this path asks again if it may be connected.
-    waits_for_first: bool,
-    /// A failure was logged since the connection was last up.
-    attempt_logged: bool,
-    /// Group for which the table of connections counts the attempt that is in progress, and its
-    /// place there.
-    counted: Option<(AttemptGroup, AttemptPlace)>,
-    /// Place of the same attempt in the quota of all network namespaces but the initial one.
-    charged: Option<AttemptPlace>,
-    /// Group in which the table of connections counts this one as waiting for an attempt for its
-    /// peer.
-    counted_waiting: Option<AttemptGroup>,
-}
-
-impl Worker {
-    pub(super) const fn new() -> Self {
-        Self {
-            machine: Machine::new(),
-            endpoint: None,
-            failed: false,
-            waits_for_first: false,
-            attempt_logged: false,
-            counted: None,
-            charged: None,
-            counted_waiting: None,
-        }
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        self.machine.state() == State::Up
-    }
-
-    /// Returns `true` if the timer runs until the next attempt.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.machine.state() == State::Waiting
-    }
-
-    /// Returns `true` if there is no connection and none is wanted.
-    pub(super) fn is_down(&self) -> bool {
-        self.machine.state() == State::Down
-    }
-}
 
 kernel::impl_has_work! {
     impl HasWork<Self, 0> for Connection { self.work }
