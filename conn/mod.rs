@@ -31,6 +31,7 @@ mod recv_reserve;
 mod recv_side;
 mod request;
 mod retry_timers;
+mod retry_work;
 mod send;
 mod send_token;
 mod socket_budget;

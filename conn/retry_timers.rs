@@ -3,22 +3,17 @@
 //! Sockets that have to wait before they may begin an operation, see [`super::fault_limiter`], or
 //! for room in a pool.
 //!
-//! A nonblocking call fails at once, and its program waits for room to write. Work of the node
-//! wakes the socket when its time has come.
+//! A nonblocking call fails at once, and its program waits for room to write. Work of the node,
+//! `retry_work`, wakes the socket when its time has come.
 
-use super::Node;
 use crate::{
     kapi::{
-        net::{
-            poll,
-            Sock, //
-        },
+        net::Sock,
         sync::{
             new_spinlock_bh,
             ReadOnce,
             SpinLockBh, //
         },
-        task::without_io,
         time, //
     },
     socket::Socket, //
@@ -32,10 +27,8 @@ use kernel::{
     },
     sync::{
         aref::ARef,
-        atomic::Relaxed,
-        Arc, //
-    },
-    workqueue::WorkItem, //
+        atomic::Relaxed, //
+    }, //
 };
 
 /// Time in nanoseconds at which a socket may begin its operation, and the address of the socket.
@@ -97,28 +90,8 @@ impl RetryTimers {
         was_there
     }
 
-    /// Removes the first socket whose time has come. If there is none, schedules the work for the
-    /// time of the next one.
-    fn take_due(&self, node: &Arc<Node>) -> Option<ARef<Sock<Socket>>> {
-        let mut waiting = self.waiting.lock();
-        let cursor = waiting.cursor_front_mut()?;
-        let ((at, _), sk) = cursor.current();
-        let left = at.saturating_sub(time::monotonic_ns());
-        if left > 0 {
-            node.queue.arm::<_, 2>(node.clone(), delay_ms(left));
-            return None;
-        }
-        sk.retry_at.store(0, Relaxed);
-        let (_, gone) = cursor.remove_current();
-        drop(waiting);
-        let (_, sk) = gone.to_key_value();
-        Some(sk)
-    }
-}
-
-impl Node {
-    /// Makes `poll(2)` report no room to write until `wait_ns` have passed, and wakes the socket
-    /// then. If the socket already waits for an earlier time, for another peer, that time stays.
+    /// Adds a socket whose time comes in `wait_ns`. If it already waits for an earlier time, that
+    /// time stays. If it is the first one, `arm` schedules the work in this number of milliseconds.
     ///
     /// # Errors
     ///
@@ -126,13 +99,13 @@ impl Node {
     ///
     /// # Context
     ///
-    /// Process context; may sleep.
-    pub(crate) fn wake_writers_after(self: &Arc<Self>, sk: &Sock<Socket>, wait_ns: u64) -> Result {
+    /// Process context; may sleep. `arm` is called with a spinlock held.
+    pub(super) fn add(&self, sk: &Sock<Socket>, wait_ns: u64, arm: impl FnOnce(u32)) -> Result {
         let place = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let now = time::monotonic_ns();
         let at = now.saturating_add(wait_ns);
         let held = sk.hold();
-        let mut waiting = self.retry_timers.waiting.lock();
+        let mut waiting = self.waiting.lock();
         let earlier = sk.retry_at.read_once();
         let before = waiting.remove_node(&retry_key(sk, earlier));
         // A time that has passed would let `poll(2)` report room at once.
@@ -146,29 +119,33 @@ impl Node {
             .next()
             .is_some_and(|(first, _)| first.0 >= at)
         {
-            self.queue
-                .arm::<_, 2>(self.clone(), delay_ms(at.saturating_sub(now)));
+            arm(delay_ms(at.saturating_sub(now)));
         }
         drop(waiting);
         // The caller has another reference, so this does not drop the last one.
         drop((before, same));
         Ok(())
     }
-}
 
-kernel::impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 2> for Node { self.retry_work }
-}
-
-/// Wakes the sockets whose time has come.
-impl WorkItem<2> for Node {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        without_io(|| {
-            while let Some(sk) = this.retry_timers.take_due(&this) {
-                sk.wake_writers(poll::OUT);
-            }
-        });
+    /// Removes the first socket whose time has come. If there is none, `arm` schedules the work for
+    /// the time of the next one, in this number of milliseconds.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt. `arm` is called with a spinlock held.
+    pub(super) fn take_due(&self, arm: impl FnOnce(u32)) -> Option<ARef<Sock<Socket>>> {
+        let mut waiting = self.waiting.lock();
+        let cursor = waiting.cursor_front_mut()?;
+        let ((at, _), sk) = cursor.current();
+        let left = at.saturating_sub(time::monotonic_ns());
+        if left > 0 {
+            arm(delay_ms(left));
+            return None;
+        }
+        sk.retry_at.store(0, Relaxed);
+        let (_, gone) = cursor.remove_current();
+        drop(waiting);
+        let (_, sk) = gone.to_key_value();
+        Some(sk)
     }
 }
