@@ -66,6 +66,9 @@ use kernel::{
     }, //
 };
 
+/// The other paths of a connection.
+pub(super) type Paths = PathSet<Arc<Connection>>;
+
 /// A connection, see the module documentation.
 ///
 /// # Context
@@ -99,7 +102,7 @@ pub(crate) struct Connection {
     /// The first path to the peer. `None` if this is it.
     pub(super) first: Option<Arc<Connection>>,
     /// The other paths, on the first one if there may be several.
-    pub(super) paths: Option<Pin<KBox<PathSet>>>,
+    pub(super) paths: Option<Pin<KBox<Paths>>>,
     /// [`Refusals`] of local requests since the connection was up, as their number.
     pub(super) refusals: Atomic<u32>,
     /// Users whose operations the peer has refused.

@@ -163,7 +163,7 @@ impl Node {
                 IdleDecision::Keep
             }
             (None, Some(set)) if !set.is_empty() => {
-                if decision == IdleDecision::Close && set.is_active() {
+                if decision == IdleDecision::Close && connection.others_are_active() {
                     return IdleDecision::Keep;
                 }
                 if !forgets {

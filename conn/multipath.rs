@@ -13,12 +13,10 @@
 //! Errors: paths for which there is no memory or room are not offered to the peer.
 
 use super::{
+    connection::Paths,
     key::ConnKey,
     path::PathEvent,
-    path_set::{
-        Others,
-        PathSet, //
-    },
+    path_set::Others,
     send::NotQueued,
     tx_queue::BATCH,
     Connection, //
@@ -36,6 +34,7 @@ use crate::{
         MessagePlace, //
     },
     proto::{
+        connect::State,
         mprds::PathCount,
         wire::{
             PING_PORT,
@@ -60,7 +59,7 @@ impl Connection {
     }
 
     /// Returns the paths of the connection, if it may have several.
-    fn set(&self) -> Option<&PathSet> {
+    fn set(&self) -> Option<&Paths> {
         self.first().paths.as_deref()
     }
 
@@ -69,7 +68,7 @@ impl Connection {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn other_paths(&self) -> Others {
+    pub(super) fn other_paths(&self) -> Others<Arc<Self>> {
         self.paths.as_ref().map(|set| set.all()).unwrap_or_default()
     }
 
@@ -187,6 +186,16 @@ impl Connection {
         paths.any(|other| other.path.is_pending())
     }
 
+    /// Returns `true` if another path has a link, or tries to get one. This is the first one.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn others_are_active(&self) -> bool {
+        let has_begun = |other: &Arc<Self>| other.path.state.load(Relaxed) != State::Down as u32;
+        self.paths.as_ref().is_some_and(|set| set.any(has_begun))
+    }
+
     /// Returns `true` if the peer of this other path runs this module. It had shown that before the
     /// path could be used, and the first path may have no link now.
     ///
@@ -241,7 +250,7 @@ impl Connection {
         let set = self.paths.as_deref();
         let missing = set
             .filter(|set| !set.retires())
-            .and_then(PathSet::first_missing);
+            .and_then(Paths::first_missing);
         if is_due || missing.is_some_and(|path| self.has_room_for_path(path)) {
             self.check_paths();
         }
@@ -264,7 +273,7 @@ impl Connection {
     }
 
     /// Connects another path again, so that C RDS sends its congestion map.
-    fn request_map(&self, set: &PathSet) {
+    fn request_map(&self, set: &Paths) {
         let others = set.all();
         let linked = || others.iter().flatten().filter(|it| it.path.is_linked());
         let idle = linked().find(|it| !it.path.is_pending());
@@ -300,7 +309,7 @@ impl Connection {
     }
 
     /// Publishes what was negotiated.
-    fn update_set(self: &Arc<Self>, set: &PathSet) {
+    fn update_set(self: &Arc<Self>, set: &Paths) {
         let rx = self.path.rx.lock();
         let (outcome, restart) = (rx.negotiation.outcome(), rx.negotiation.restart());
         let is_rds_rust = rx.peer_is_rds_rust();
@@ -313,7 +322,10 @@ impl Connection {
         let is_rds_rust = set.peer_is_rds_rust();
         if let Some(kept) = restart {
             self.node.forget_positions_of_paths(&self.key);
-            set.begin_moves(kept);
+            for path in set.begin_moves(kept).iter().flatten() {
+                path.path.set_event(PathEvent::Restarted);
+                path.wake_worker();
+            }
             // Until now no path that has to move is connected, accepted or leaves a position.
             self.path.rx.lock().negotiation.end_restart();
         }

@@ -316,7 +316,7 @@ impl Node {
             let sequence = first_sequence(time::real_ns()).max(connections.begin_at);
             fresh.path.begin(sequence, position);
             if let Some(set) = first.and_then(|it| it.paths.as_deref()) {
-                set.set(&fresh);
+                set.set(key.path, fresh.clone());
             }
         }
         drop(connections);

@@ -2,14 +2,10 @@
 
 //! The other paths of a connection over TCP, and the paths of the local ports.
 //!
-//! Each path is a [`Connection`] with an index in its key. The first one has this set. The others
-//! refer to the first one, and it to them, until they are forgotten.
+//! Each path is a `Connection` with an index in its key. The first one has this set. The others
+//! refer to the first one, and it to them, until they are forgotten. The set only stores them.
 
-use super::{
-    event_mask::EventMask,
-    path::PathEvent,
-    Connection, //
-};
+use super::event_mask::EventMask;
 use crate::{
     kapi::{
         sync::{
@@ -23,7 +19,6 @@ use crate::{
         PathTable, //
     },
     proto::{
-        connect::State,
         map_order::MapOrder,
         mprds::PathCount, //
     }, //
@@ -43,16 +38,16 @@ use kernel::{
 const OTHERS: usize = PathCount::Eight.number() as usize - 1;
 
 /// The other paths of a connection, by their index minus 1.
-pub(super) type Others = [Option<Arc<Connection>>; OTHERS];
+pub(super) type Others<C> = [Option<C>; OTHERS];
 
 /// Returns the bit of a path in a mask.
 const fn bit(path: u8) -> u32 {
     1 << (path as u32 % u32::BITS)
 }
 
-/// The other paths of a connection, and the paths of its local ports.
+/// The other paths of a connection, references `C`, and the paths of its local ports.
 #[pin_data]
-pub(super) struct PathSet {
+pub(super) struct PathSet<C> {
     table: Arc<PathTable>,
     /// [`PathCount::number`] of the paths from which new ports choose. Changed with `others`
     /// locked.
@@ -69,12 +64,12 @@ pub(super) struct PathSet {
     /// [`PathCount::number`] of the paths that are needed.
     needed: Atomic<u32>,
     #[pin]
-    others: SpinLockBh<Others>,
+    others: SpinLockBh<Others<C>>,
     #[pin]
     maps: SpinLockBh<MapOrder>,
 }
 
-impl PathSet {
+impl<C: Clone + Unpin> PathSet<C> {
     /// Creates a set without other paths.
     ///
     /// # Errors
@@ -138,27 +133,27 @@ impl PathSet {
         self.count.store(count.number().into(), Relaxed);
     }
 
-    /// Makes all other paths but the first `kept` ones move their messages to the first one. Their
-    /// workers call [`Connection::move_to_first`].
+    /// Notes that all other paths but the first `kept` ones have to move their messages to the
+    /// first one. Returns those paths, whose workers the caller wakes.
     ///
     /// # Context
     ///
     /// Process context.
-    pub(super) fn begin_moves(&self, kept: PathCount) {
+    pub(super) fn begin_moves(&self, kept: PathCount) -> Others<C> {
         let others = self.others.lock();
         self.set_count(PathCount::One);
         self.retires.store(false, Relaxed);
-        let all = others.clone();
-        let moving = || {
-            let others = all.iter().flatten();
-            others.filter(move |it| !kept.has(it.key.path))
-        };
-        moving().for_each(|path| self.moving.set(bit(path.key.path)));
-        drop(others);
-        for path in moving() {
-            path.path.set_event(PathEvent::Restarted);
-            path.wake_worker();
+        let mut moving = others.clone();
+        for (path, other) in (1..).zip(&mut moving) {
+            if kept.has(path) {
+                // Not the last reference: the set has another one.
+                *other = None;
+            } else if other.is_some() {
+                self.moving.set(bit(path));
+            }
         }
+        drop(others);
+        moving
     }
 
     /// Notes that a path has moved all messages. Returns `true` if it had to.
@@ -234,7 +229,7 @@ impl PathSet {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn all(&self) -> Others {
+    pub(super) fn all(&self) -> Others<C> {
         self.others.lock().clone()
     }
 
@@ -243,14 +238,14 @@ impl PathSet {
     /// # Context
     ///
     /// Any context except hard interrupt.
-    pub(super) fn get(&self, path: u8) -> Option<Arc<Connection>> {
+    pub(super) fn get(&self, path: u8) -> Option<C> {
         let index = usize::from(path).checked_sub(1)?;
         self.others.lock().get(index)?.clone()
     }
 
-    /// Adds another path. Called with the table of connections locked.
-    pub(super) fn set(&self, path: &Arc<Connection>) {
-        self.put(path.key.path, Some(path.clone()));
+    /// Adds another path, with its index. Called with the table of connections locked.
+    pub(super) fn set(&self, path: u8, other: C) {
+        self.put(path, Some(other));
     }
 
     /// Removes another path that was forgotten. The caller has another reference to it. Called with
@@ -262,7 +257,7 @@ impl PathSet {
         self.end_move(path)
     }
 
-    fn put(&self, path: u8, value: Option<Arc<Connection>>) {
+    fn put(&self, path: u8, value: Option<C>) {
         let mut others = self.others.lock();
         let index = usize::from(path).checked_sub(1);
         if let Some(slot) = index.and_then(|index| others.get_mut(index)) {
@@ -280,9 +275,13 @@ impl PathSet {
         drop(others);
     }
 
-    /// Returns `true` if a path matches.
-    fn any(&self, test: impl Fn(&Connection) -> bool) -> bool {
-        self.others.lock().iter().flatten().any(|path| test(path))
+    /// Returns `true` if another path matches. `test` is called with a spinlock held.
+    ///
+    /// # Context
+    ///
+    /// Any context except hard interrupt.
+    pub(super) fn any(&self, test: impl Fn(&C) -> bool) -> bool {
+        self.others.lock().iter().flatten().any(test)
     }
 
     /// Returns `true` if there are no other paths.
@@ -292,15 +291,6 @@ impl PathSet {
     /// Any context except hard interrupt.
     pub(super) fn is_empty(&self) -> bool {
         !self.any(|_| true)
-    }
-
-    /// Returns `true` if another path has a link, or tries to get one.
-    ///
-    /// # Context
-    ///
-    /// Any context except hard interrupt.
-    pub(super) fn is_active(&self) -> bool {
-        self.any(|path| path.path.state.load(Relaxed) != State::Down as u32)
     }
 
     /// Lets the other paths be forgotten. New ports use the first one, until the peer shows again
