@@ -252,9 +252,6 @@ impl RegQp {
     /// Creates the queue pairs as [`Self::new`] does, but in a worker. Soft-iWARP creates its
     /// sockets in the network namespace of the calling task.
     ///
-    /// That may take seconds, with the state of registrations locked. So no item of `queue` may
-    /// wait for that lock.
-    ///
     /// # Errors
     ///
     /// - `ENODEV` if the device is being removed, or does not have the address `local_addr`.
@@ -263,7 +260,8 @@ impl RegQp {
     ///
     /// # Context
     ///
-    /// Sleeps.
+    /// Sleeps, for seconds if the CM does, and callers have the state of registrations locked. An
+    /// item of `queue` must not wait for that lock.
     pub(crate) fn make(
         queue: &OwnedQueue,
         pd: &Arc<Pd>,
