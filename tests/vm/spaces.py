@@ -2,7 +2,7 @@
 """Network namespaces of a machine as its nodes, with veth pairs between them."""
 
 from probes import TRACING
-from traffic import wait_until
+from traffic import Streams, wait_for, wait_until
 
 # The end of a namespace after the kernel has called those of all others.
 LAST = "sysctl_core_net_exit"
@@ -79,6 +79,20 @@ class Spaces:
 
     def pair(self):
         left, right = self.make("left", "right")
+        return list(zip((left, right), self.join(left, right)))
+
+    def end_under_traffic(self, tools, guest, sockets):
+        """Ends one of a pair while messages for it and from it are on their way. Returns the ends
+        of the wire to another one, which has its address."""
+        (left, _), (right, _) = ends = self.pair()
+        streams = Streams(tools, *ends, count=1_000_000, sockets=sockets)
+        wait_for(right, guest, lambda now: now["recv_delivered"] > 100)
+        streams.ends[1].stop()
+        self.await_gone(right)
+        assert streams.ends[0].running()
+        streams.ends[0].stop()
+        # The wire went with the namespace.
+        right, = self.make("right")
         return list(zip((left, right), self.join(left, right)))
 
     def close(self):

@@ -233,16 +233,7 @@ def test_service_ends_with_the_last_socket(spaces, tools, flavor):
 def test_end_under_traffic(spaces, tools, guest):
     """A namespace ends while messages for it and from it are on their way. Another one gets its
     address."""
-    (left, _), (right, _) = ends = spaces.pair()
-    streams = Streams(tools, *ends, count=1_000_000, sockets=1)
-    wait_for(right, guest, lambda now: now["recv_delivered"] > 100)
-    streams.ends[1].stop()
-    spaces.await_gone(right)
-    assert streams.ends[0].running()
-    streams.ends[0].stop()
-    right, = spaces.make("right")
-    hosts = spaces.join(left, right)
-    exchange(tools, *zip((left, right), hosts), count=100)
+    exchange(tools, *spaces.end_under_traffic(tools, guest, sockets=1), count=100)
 
 
 def test_both_of_two_end(spaces, tools):

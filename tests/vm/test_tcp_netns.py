@@ -11,7 +11,7 @@ import socket
 import pytest
 from probes import TRACING, Probes
 from spaces import Spaces
-from traffic import RDS_TCP_PORT, Streams, counters, exchange, messages, ping, ports, wait_for, wait_until
+from traffic import RDS_TCP_PORT, counters, exchange, messages, ping, ports, wait_for, wait_until
 
 pytestmark = [pytest.mark.impls("rust"), pytest.mark.kinds("rxe")]
 
@@ -149,17 +149,8 @@ def test_ports_apart(spaces, guest):
 
 def test_end_under_traffic(spaces, node, tools, guest):
     """A namespace ends while messages for it and from it are on their way."""
-    (left, _), (right, _) = ends = spaces.pair()
-    streams = Streams(tools, *ends, count=1_000_000, sockets=4)
-    wait_for(right, guest, lambda now: now["recv_delivered"] > 100)
-    streams.ends[1].stop()
-    spaces.await_gone(right)
-    assert streams.ends[0].running()
-    streams.ends[0].stop()
-    # The wire went with the namespace. Another one has the address now.
-    right, = spaces.make("right")
-    hosts = spaces.join(left, right)
-    ping(tools, left, hosts[1], hosts[0])
+    (left, host), (_, peer) = spaces.end_under_traffic(tools, guest, sockets=4)
+    ping(tools, left, peer, host)
 
 
 def test_both_of_two_end(spaces, tools):
